@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+
+#include "tandem/dataset.h"
+
+namespace tandem::data {
+
+enum class Split { kTrain, kTest };
+
+// CIFAR-10's binary version: data_batch_1.bin to data_batch_5.bin or test_batch.bin in `dir`, or in
+// `dir`/cifar-10-batches-bin. Examples: x uint8 [3, 32, 32], y int64 scalar 0 to 9. Read into memory at once.
+//
+// Throws NotFound for a missing file, DataLoss (file, offset, what was expected) for a truncated or mislabelled one.
+Dataset cifar10(const std::string& dir, Split split);
+
+// A generated set of the same shapes that a network can learn: each class has a pattern of its own, shifted and
+// under noise. Example i is a function of (seed, split, i), made when asked for.
+Dataset synthetic_cifar10(Split split, std::int64_t examples, std::uint64_t seed = 0);
+
+// The usual training augmentation: 4 pixels of padding, a random crop of 32x32, a random flip, then
+// standardize_image(). uint8 [3, 32, 32] in, float32 out.
+Batch augment_cifar(Batch example, ExampleRandom& random);
+
+// For evaluation: standardize_image() alone.
+Batch prepare_cifar(Batch example);
+
+// TensorFlow's tf.image.per_image_standardization: (x - mean) / max(stddev, 1/sqrt(values)).
+at::Tensor standardize_image(const at::Tensor& image);
+
+}  // namespace tandem::data

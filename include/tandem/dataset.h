@@ -1,0 +1,140 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "tandem/batch.h"
+
+namespace tandem {
+
+namespace internal {
+class DatasetView;
+class ElementIterator;
+}  // namespace internal
+
+// Random numbers for one example, a function of (seed, epoch, index of the example) alone: an augmented picture
+// is the same for any number of replicas, workers and map threads, and after a resume.
+class ExampleRandom {
+ public:
+  ExampleRandom(std::uint64_t seed, std::int64_t epoch, std::int64_t index);
+
+  std::uint64_t bits();
+  std::int64_t uniform_int(std::int64_t n);  // 0 to n - 1; n > 0
+  double uniform();                          // [0, 1)
+
+ private:
+  std::uint64_t state_;
+};
+
+struct MapOptions {
+  // Threads that call the function. The order of the elements is kept. 0: the thread that asks for the next.
+  int parallelism = 0;
+};
+
+struct ShuffleOptions {
+  // Unset: the seed of whoever iterates (the model's in fit).
+  std::optional<std::uint64_t> seed = {};
+  // Another order each epoch. The order is a function of (seed, epoch) alone.
+  bool reshuffle_each_iteration = true;
+};
+
+struct BatchOptions {
+  // Leave out a last batch that is not full.
+  bool drop_remainder = false;
+};
+
+struct IterateOptions {
+  std::uint64_t seed = 0;
+  std::int64_t epoch = 0;
+};
+
+// Where an iteration stands: the elements it has handed out in its epoch. Elements that were prefetched but
+// not handed out do not count.
+struct DatasetPosition {
+  std::int64_t epoch = 0;
+  std::int64_t element = 0;
+
+  friend bool operator==(const DatasetPosition&, const DatasetPosition&) = default;
+};
+
+// One pass over a dataset. Not thread-safe. Ends its threads when destroyed.
+class DatasetIterator {
+ public:
+  DatasetIterator(DatasetIterator&&) noexcept;
+  DatasetIterator& operator=(DatasetIterator&&) noexcept;
+  ~DatasetIterator();
+
+  // The next element, or nothing at the end. Rethrows what a map function or a reader threw.
+  std::optional<Batch> next();
+
+  DatasetPosition position() const;
+
+  // Goes to a position that an iterator of the same dataset and seed told, forwards or backwards.
+  // Throws OutOfRange if the epoch has fewer elements.
+  void seek(DatasetPosition position);
+
+ private:
+  friend class Dataset;
+  DatasetIterator(std::shared_ptr<const internal::DatasetView> view, IterateOptions options);
+
+  std::shared_ptr<const internal::DatasetView> view_;
+  IterateOptions options_;
+  std::unique_ptr<internal::ElementIterator> elements_;
+  std::int64_t consumed_ = 0;
+};
+
+// Examples, read in order: a chain of small views, as tf.data's. A Dataset is a value: a shared handle on
+// something that never changes, so it can be iterated any number of times, also at once.
+//
+//   auto train = data::cifar10(dir).shuffle(50000).map(data::augment_cifar).batch(128).prefetch(2);
+class Dataset {
+ public:
+  static constexpr std::int64_t kInfinite = -1;
+  static constexpr std::int64_t kUnknown = -2;
+
+  // Example i is row i of each tensor (views; nothing is copied).
+  // Throws InvalidArgument if the tensors have different numbers of rows.
+  static Dataset from_tensors(Tensors x, Tensors y = {}, at::Tensor sample_weight = {});
+  // TensorFlow's name for it.
+  static Dataset from_tensor_slices(Tensors x, Tensors y = {}, at::Tensor sample_weight = {});
+
+  // `count` examples, example(i) made when it is asked for, from any thread.
+  static Dataset from_function(std::int64_t count, std::function<Batch(std::int64_t index)> example);
+
+  // Each element through fn. With parallelism fn is called from several threads at once.
+  Dataset map(std::function<Batch(Batch)> fn, MapOptions options = {}) const;
+  Dataset map(std::function<Batch(Batch, ExampleRandom&)> fn, MapOptions options = {}) const;
+
+  // The next element is drawn from a buffer of the next buffer_size ones.
+  Dataset shuffle(std::int64_t buffer_size, ShuffleOptions options = {}) const;
+
+  // Stacks n elements along a new first dimension; the last batch may be smaller.
+  Dataset batch(std::int64_t n, BatchOptions options = {}) const;
+
+  // count times over, for ever if kInfinite; each time counts as a new epoch for shuffle and map.
+  Dataset repeat(std::int64_t count = kInfinite) const;
+
+  Dataset take(std::int64_t count) const;
+  Dataset skip(std::int64_t count) const;
+
+  // A thread of its own prepares up to `count` elements ahead.
+  Dataset prefetch(std::int64_t count) const;
+
+  // How many elements one pass has, if that can be told without a pass: else kUnknown, or kInfinite.
+  std::int64_t cardinality() const;
+
+  // Rows of a full element after batch(); unset for a dataset of single examples.
+  std::optional<std::int64_t> batch_size() const;
+
+  DatasetIterator iterate(IterateOptions options = {}) const;
+
+  // For views defined elsewhere (readers of files).
+  explicit Dataset(std::shared_ptr<const internal::DatasetView> view) : view_(std::move(view)) {}
+
+ private:
+  std::shared_ptr<const internal::DatasetView> view_;
+};
+
+}  // namespace tandem

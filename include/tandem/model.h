@@ -1,0 +1,164 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tandem/callbacks.h"
+#include "tandem/dataset.h"
+#include "tandem/losses.h"
+#include "tandem/metrics.h"
+#include "tandem/optimizers.h"
+#include "tandem/replica.h"
+#include "tandem/strategy.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace tandem {
+
+// One replica's copy of a model: the module, and how to call it.
+class Network {
+ public:
+  Network(std::shared_ptr<torch::nn::Module> module, std::function<at::Tensor(const Tensors&)> forward)
+      : module_(std::move(module)), forward_(std::move(forward)) {}
+
+  at::Tensor operator()(const Tensors& x) const { return forward_(x); }
+  torch::nn::Module& module() const { return *module_; }
+
+ private:
+  std::shared_ptr<torch::nn::Module> module_;
+  std::function<at::Tensor(const Tensors&)> forward_;
+};
+
+struct ModelOptions {
+  // Decides the initial values, dropout and shuffling. Unset: drawn, and told in the log.
+  std::optional<std::uint64_t> seed = {};
+};
+
+struct CompileOptions {
+  Optimizer optimizer;
+  Loss loss;
+  std::vector<Metric> metrics = {};
+};
+
+enum class Verbose {
+  kAuto,    // a progress bar on a terminal, else a line per epoch
+  kSilent,
+  kBar,
+  kLines,
+};
+
+// What to do when the loss of a step is not a number, or infinite.
+enum class OnNan { kStop, kContinue };
+
+struct FitOptions {
+  // The number of the last epoch, not a count: with initial_epoch 3 and epochs 5 there are two.
+  std::int64_t epochs = 1;
+  std::int64_t initial_epoch = 0;
+  // Unset: until the dataset ends. Set: the dataset goes on across epochs; it ends the training if it runs dry.
+  std::optional<std::int64_t> steps_per_epoch = {};
+  // Ends the training after this many optimizer steps, counted over all epochs.
+  std::optional<std::int64_t> max_steps = {};
+  std::optional<Dataset> validation_data = {};
+  std::vector<std::shared_ptr<Callback>> callbacks = {};
+  Verbose verbose = Verbose::kAuto;
+  OnNan on_nan = OnNan::kStop;
+};
+
+struct EvaluateOptions {
+  // Unset: the whole dataset.
+  std::optional<std::int64_t> steps = {};
+};
+
+// A model with one copy per replica of the strategy in whose scope it was made (or of the default strategy).
+//
+//   tandem::Model model = strategy.scope([] {
+//     tandem::Model m([] { return tandem::models::ResNetCifar(20); });
+//     m.compile({.optimizer = ..., .loss = ..., .metrics = {...}});
+//     return m;
+//   });
+//   model.fit(train, {.epochs = 10, .validation_data = test});
+//
+// A Model is a value: a shared handle. Not thread-safe.
+class Model {
+ public:
+  // factory() returns a new module each time: a libtorch module holder or a shared_ptr, with a forward() of one tensor or of
+  // a name -> tensor map. It is called once per replica; all copies get the first one's initial values.
+  // Throws InvalidArgument if it returns different models, or the same one twice.
+  template <std::invocable Factory>
+  explicit Model(Factory factory, ModelOptions options = {}) : Model(NetworkFactory(network_factory(factory)), options) {}
+
+  // May be called again, e.g. with another optimizer for fine-tuning. Throws InvalidArgument if the model has no trainable
+  // parameter or the optimizer cannot run under the strategy.
+  void compile(CompileOptions options);
+
+  // Trains on global batches. The last, smaller batch counts exactly: the gradient is that of the mean over its rows.
+  // Throws InvalidArgument before the first step for options or data that cannot work.
+  History fit(const Dataset& data, FitOptions options = {});
+
+  // The loss and the metrics over the dataset, each example counted once. Batch norm uses the mean of the replicas' statistics.
+  Logs evaluate(const Dataset& data, EvaluateOptions options = {});
+
+  // One optimizer step on one global batch; what fit calls. Returns the loss: the mean over the rows of the batch.
+  double train_step(const DistributedBatch& batch, OnNan on_nan = OnNan::kStop);
+
+  // This replica's copy, for custom loops.
+  const Network& on(const ReplicaContext& replica) const;
+
+  // Asks the running fit to end after this step.
+  void stop_training();
+
+  const Strategy& strategy() const;
+  Optimizer optimizer() const;
+  std::uint64_t seed() const;
+  // Optimizer steps so far.
+  std::int64_t global_step() const;
+  // Trainable values, tied weights counted once.
+  std::int64_t num_parameters() const;
+
+  // Every parameter and buffer by name, contiguous on the CPU; floating-point buffers as the mean over the replicas.
+  std::map<std::string, at::Tensor> values() const;
+  // SHA-256 over values() in name order (name, a zero byte, the values row by row, little-endian), in hexadecimal.
+  std::string parameter_digest() const;
+
+ private:
+  friend class Optimizer;
+  using NetworkFactory = std::function<Network()>;
+  Model(NetworkFactory factory, ModelOptions options);
+
+  template <typename Factory>
+  static NetworkFactory network_factory(Factory factory) {
+    return [factory = std::move(factory)]() mutable {
+      auto made = factory();
+      auto module = [&] {
+        if constexpr (requires { made.ptr(); }) {
+          return made.ptr();  // a holder, as TORCH_MODULE makes
+        } else {
+          return made;
+        }
+      }();
+      return Network(module, [module](const Tensors& x) -> at::Tensor {
+        if constexpr (requires { module->forward(x.tensor()); }) {
+          return module->forward(x.tensor());
+        } else {
+          return module->forward(x.map());
+        }
+      });
+    };
+  }
+
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace tandem

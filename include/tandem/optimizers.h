@@ -1,0 +1,112 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tandem/replica.h"
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace tandem {
+
+class Model;
+
+namespace internal {
+struct OptimizerSpec;
+class Updater;
+}  // namespace internal
+
+// One optimizer for all replicas: sums their gradients, then updates every copy alike. The arithmetic is libtorch's.
+//
+// An Optimizer is a value: a shared handle. Create it in the scope of the strategy, or give it to Model::compile().
+class Optimizer {
+ public:
+  explicit Optimizer(internal::OptimizerSpec spec, double learning_rate);
+
+  // In a replica, after forward: zeroes the gradients, runs backward from `loss`, sums the gradients over the replicas and
+  // updates. An undefined loss (a replica without rows) adds zeros. Every replica must call it; the variables are the
+  // model's, or those of the only model created under the strategy. Throws FailedPrecondition if there are several.
+  void minimize(ReplicaContext& replica, const at::Tensor& loss);
+  void minimize(ReplicaContext& replica, const at::Tensor& loss, const Model& model);
+
+  // In cross-replica context. A change reaches every shard's optimizer at its next step.
+  double learning_rate() const;
+  void set_learning_rate(double rate);
+
+  // For the rooms around: binds it to a model's variables. An optimizer serves one model.
+  struct Binding;
+  Binding& binding() const { return *binding_; }
+
+ private:
+  std::shared_ptr<Binding> binding_;
+};
+
+namespace optimizers {
+
+// Which parameters weight decay applies to, by name. Empty: all.
+using DecayFilter = std::function<bool(const std::string& name, const at::Tensor& parameter)>;
+
+// The kernels of convolutions and dense layers: parameters of two or more dimensions. Not biases, not batch norm.
+bool kernels_only(const std::string& name, const at::Tensor& parameter);
+
+// Names and defaults are Keras's.
+struct SGDOptions {
+  double learning_rate = 0.01;
+  double momentum = 0.0;
+  bool nesterov = false;
+  double weight_decay = 0.0;  // added to the gradient (L2)
+  DecayFilter decay_filter = {};
+};
+struct AdamOptions {
+  double learning_rate = 0.001;
+  double beta_1 = 0.9;
+  double beta_2 = 0.999;
+  double epsilon = 1e-7;
+  bool amsgrad = false;
+  double weight_decay = 0.0;  // added to the gradient (L2)
+  DecayFilter decay_filter = {};
+};
+struct AdamWOptions {
+  double learning_rate = 0.001;
+  double beta_1 = 0.9;
+  double beta_2 = 0.999;
+  double epsilon = 1e-7;
+  bool amsgrad = false;
+  double weight_decay = 0.004;  // decoupled from the gradient
+  DecayFilter decay_filter = {};
+};
+struct RMSpropOptions {
+  double learning_rate = 0.001;
+  double rho = 0.9;
+  double momentum = 0.0;
+  double epsilon = 1e-7;
+  bool centered = false;
+  double weight_decay = 0.0;
+  DecayFilter decay_filter = {};
+};
+struct AdagradOptions {
+  double learning_rate = 0.001;
+  double initial_accumulator_value = 0.1;
+  double epsilon = 1e-7;
+  double weight_decay = 0.0;
+  DecayFilter decay_filter = {};
+};
+
+Optimizer SGD(SGDOptions options = {});
+Optimizer Adam(AdamOptions options = {});
+Optimizer AdamW(AdamWOptions options = {});
+Optimizer RMSprop(RMSpropOptions options = {});
+Optimizer Adagrad(AdagradOptions options = {});
+
+// Any other libtorch optimizer: make(parameters) is called once per replica. It runs whole on each replica, on identical summed
+// gradients, so it must be deterministic. LBFGS is refused when a model is compiled with it.
+Optimizer from_torch(std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor> parameters)> make);
+
+}  // namespace optimizers
+}  // namespace tandem

@@ -1,0 +1,179 @@
+#pragma once
+
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tandem/dataset.h"
+#include "tandem/device.h"
+#include "tandem/replica.h"
+
+namespace tandem {
+
+class Strategy;
+
+// Makes a strategy current on this thread while it lives; see Strategy::scope(). Destroy in reverse order of
+// creation, on the thread that made it.
+class Scope {
+ public:
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+  ~Scope();
+
+ private:
+  friend class Strategy;
+  explicit Scope(const Strategy& strategy);
+};
+
+// A dataset of global batches, handed out as one piece per replica.
+//
+// TensorFlow's split: a batch of B rows is cut into pieces of ceil(B / replicas); the last replicas may get fewer
+// rows, or none. The pieces are views of the batch.
+class DistributedDataset {
+ public:
+  // Throws OutOfRange at the end of the data.
+  DistributedBatch next();
+  // Nothing at the end of the data.
+  std::optional<DistributedBatch> next_as_optional();
+
+  // Global batches handed out so far: what to save after a step is committed, and to seek() to after a restart.
+  DatasetPosition position() const { return iterator_.position(); }
+  void seek(DatasetPosition position) { iterator_.seek(position); }
+
+ private:
+  friend class Strategy;
+  DistributedDataset(std::shared_ptr<internal::StrategyImpl> strategy, DatasetIterator iterator);
+
+  std::shared_ptr<internal::StrategyImpl> strategy_;
+  DatasetIterator iterator_;
+};
+
+// Decides where variables live, how a batch is split and how gradients meet. It knows nothing of models.
+//
+// A Strategy is a value: a shared handle. Built by one of its kinds (OneDeviceStrategy, MirroredStrategy);
+// default-constructed it is TensorFlow's default strategy: one replica, on the first device.
+// Not thread-safe: one run() at a time. Its replica threads end with its last handle.
+class Strategy {
+ public:
+  Strategy();
+
+  // "one_device", "mirrored", ...: the words of --distribution_strategy.
+  std::string name() const;
+  int num_replicas_in_sync() const;
+  // The devices of this process's replicas, in replica order.
+  const std::vector<Device>& worker_devices() const;
+  // Intra-op threads of each replica. Results are bitwise equal only for equal numbers.
+  int threads_per_replica() const;
+
+  // Inside, what is created (Model, optimizers, metrics) belongs to this strategy. Re-entering the same strategy nests;
+  // entering another throws FailedPrecondition.
+  [[nodiscard]] Scope scope() const { return Scope(*this); }
+  template <std::invocable F>
+  auto scope(F&& fn) const {
+    const Scope inside(*this);
+    return std::forward<F>(fn)();
+  }
+
+  // Calls fn(ReplicaContext&, args...) once per local replica, each on its own thread and device, and waits for all.
+  // A PerReplica argument becomes that replica's component; others are passed unchanged (by const reference, to all).
+  // Returns PerReplica<Result>, or void. An exception in one replica stops the others at their next collective and is
+  // rethrown here once.
+  template <typename F, typename... Args>
+  auto run(F&& fn, const Args&... args) const;
+
+  // Combines a value across the replicas; with an axis, along that axis too. The mean along an axis divides the sum of
+  // all by the number of all: never a mean of means. The result is on the host.
+  at::Tensor reduce(ReduceOp op, const PerReplica<at::Tensor>& value, std::optional<std::int64_t> axis = {}) const;
+  double reduce(ReduceOp op, const PerReplica<double>& value) const;
+
+  // Global batches in, pieces out. Throws InvalidArgument for a dataset without batch().
+  DistributedDataset distribute(const Dataset& dataset, IterateOptions options = {}) const;
+
+  // Random numbers inside run() (dropout) are a function of (seed, step, replica). Each run() advances the step by one;
+  // this sets both, e.g. after a restart.
+  void seed_random(std::uint64_t seed, std::int64_t step = 0) const;
+
+  // For the rooms above.
+  internal::StrategyImpl& impl() const { return *impl_; }
+  friend bool operator==(const Strategy& a, const Strategy& b) { return a.impl_ == b.impl_; }
+
+ protected:
+  explicit Strategy(std::shared_ptr<internal::StrategyImpl> impl) : impl_(std::move(impl)) {}
+
+ private:
+  friend Strategy get_strategy();
+
+  void run_on_replicas(const std::function<void(ReplicaContext&)>& fn, const DistributedBatch* batch) const;
+
+  std::shared_ptr<internal::StrategyImpl> impl_;
+};
+
+// The strategy whose scope this thread is in, or the default strategy.
+Strategy get_strategy();
+bool has_strategy();
+// False only on a replica's thread, inside run().
+bool in_cross_replica_context();
+
+struct StrategyFlags {
+  // 0: as DESIGN says for the strategy (mirrored: every visible GPU, else one CPU device per core, 8 at most).
+  int num_gpus = 0;
+  int num_cpus = 0;
+  // 0: the usable cores divided by the replicas.
+  int threads_per_replica = 0;
+};
+
+// The strategy that a --distribution_strategy flag names: "off" or "one_device", "mirrored".
+// Throws InvalidArgument for a name that is none, Unimplemented for one that this version does not have yet.
+Strategy strategy_from_flag(const std::string& name, StrategyFlags flags = {});
+
+namespace internal {
+
+template <typename T>
+const T& component(const T& value, int) {
+  return value;
+}
+template <typename T>
+const T& component(const PerReplica<T>& value, int replica) {
+  return value[static_cast<std::size_t>(replica)];
+}
+inline const Batch& component(const DistributedBatch& value, int replica) {
+  return value[static_cast<std::size_t>(replica)];
+}
+
+template <typename T>
+const DistributedBatch* as_distributed_batch(const T& value) {
+  if constexpr (std::same_as<T, DistributedBatch>) return &value;
+  return nullptr;
+}
+
+}  // namespace internal
+
+template <typename F, typename... Args>
+auto Strategy::run(F&& fn, const Args&... args) const {
+  const DistributedBatch* batch = nullptr;
+  ((batch = batch ? batch : internal::as_distributed_batch(args)), ...);
+  using Result = std::invoke_result_t<F&, ReplicaContext&, decltype(internal::component(args, 0))...>;
+  if constexpr (std::is_void_v<Result>) {
+    run_on_replicas([&](ReplicaContext& replica) { fn(replica, internal::component(args, replica.local_id())...); },
+                    batch);
+  } else {
+    std::vector<std::optional<Result>> results(worker_devices().size());
+    run_on_replicas(
+        [&](ReplicaContext& replica) {
+          results[static_cast<std::size_t>(replica.local_id())] =
+              fn(replica, internal::component(args, replica.local_id())...);
+        },
+        batch);
+    std::vector<Result> values;
+    values.reserve(results.size());
+    for (auto& result : results) values.push_back(std::move(*result));
+    return PerReplica<Result>(std::move(values));
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,133 @@
+#include "strategy/flat_buffers.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+
+#include "tandem/error.h"
+
+namespace tandem::internal {
+namespace {
+
+constexpr std::int64_t kAlignment = 64;  // elements; a cache line at least, whatever the dtype
+
+std::int64_t aligned(std::int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
+
+const at::Tensor& at_index(const std::vector<at::Tensor>& tensors, int index) {
+  return tensors[static_cast<std::size_t>(index)];
+}
+
+}  // namespace
+
+FlatBuffers::FlatBuffers(std::shared_ptr<Variables> variables,
+                         const std::function<int(const std::string&, const at::Tensor&)>& option_group)
+    : variables_(std::move(variables)),
+      places_(variables_->trainable()),
+      replicas_(static_cast<std::size_t>(variables_->replicas())) {
+  if (places_.empty()) {
+    throw InvalidArgument("the model has no trainable parameters: register its layers with register_module(), or unfreeze one");
+  }
+  lay_out(option_group);
+  for (int replica = 0; replica < replicas(); ++replica) attach(replica);
+}
+
+FlatBuffers::~FlatBuffers() {
+  for (auto& replica : replicas_) {
+    for (std::size_t i = 0; i < replica.hooks.size(); ++i) replica.leaves[i].remove_hook(replica.hooks[i]);
+  }
+}
+
+void FlatBuffers::lay_out(const std::function<int(const std::string&, const at::Tensor&)>& option_group) {
+  for (const std::size_t place : places_) {
+    const auto& [name, tensor] = variables_->copy(0).parameters[place];
+    const FlatGroup wanted{tensor.scalar_type(), option_group(name, tensor), 0};
+    auto group = std::find_if(groups_.begin(), groups_.end(), [&](const FlatGroup& g) {
+      return g.dtype == wanted.dtype && g.option_group == wanted.option_group;
+    });
+    if (group == groups_.end()) group = groups_.insert(group, wanted);
+    const at::Tensor dense = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
+    slots_.push_back({.name = name,
+                      .group = static_cast<int>(group - groups_.begin()),
+                      .begin = group->elements,
+                      .end = group->elements + tensor.numel(),
+                      .sizes = tensor.sizes().vec(),
+                      .strides = dense.strides().vec()});
+    group->elements = aligned(group->elements + tensor.numel());
+  }
+}
+
+void FlatBuffers::attach(int index) {
+  const torch::NoGradGuard no_grad;
+  Replica& replica = replicas_[static_cast<std::size_t>(index)];
+  const auto& parameters = variables_->copy(index).parameters;
+  const c10::Device device = parameters[places_[0]].tensor.device();
+  for (const FlatGroup& group : groups_) {
+    const auto options = at::TensorOptions().dtype(group.dtype).device(device);
+    replica.parameters.push_back(at::zeros({group.elements}, options));
+    replica.gradients.push_back(at::zeros({group.elements}, options));
+  }
+  replica.reached.assign(slots_.size(), 0);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    at::Tensor leaf = parameters[places_[i]].tensor;
+    const at::Tensor home = view(at_index(replica.parameters, slots_[i].group), slots_[i]);
+    home.copy_(leaf);
+    leaf.set_data(home);
+    replica.gradient_views.push_back(view(at_index(replica.gradients, slots_[i].group), slots_[i]));
+    leaf.mutable_grad() = replica.gradient_views.back();
+    std::uint8_t* reached = &replica.reached[i];
+    replica.hooks.push_back(leaf.register_hook([reached](const at::Tensor& gradient) {
+      if (gradient.defined()) *reached = 1;
+    }));
+    replica.leaves.push_back(std::move(leaf));
+  }
+}
+
+const at::Tensor& FlatBuffers::parameters(int replica, int group) const {
+  return at_index(replicas_[static_cast<std::size_t>(replica)].parameters, group);
+}
+
+const at::Tensor& FlatBuffers::gradients(int replica, int group) const {
+  return at_index(replicas_[static_cast<std::size_t>(replica)].gradients, group);
+}
+
+const at::Tensor& FlatBuffers::parameter(int replica, std::size_t slot) const {
+  return replicas_[static_cast<std::size_t>(replica)].leaves[slot];
+}
+
+void FlatBuffers::begin_step(int index) {
+  const torch::NoGradGuard no_grad;
+  Replica& replica = replicas_[static_cast<std::size_t>(index)];
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const at::Tensor& leaf = replica.leaves[i];
+    const at::Tensor& flat = at_index(replica.parameters, slots_[i].group);
+    const void* home = static_cast<const char*>(flat.data_ptr()) +
+                       static_cast<std::size_t>(slots_[i].begin) * flat.element_size();
+    if (leaf.data_ptr() != home || leaf.scalar_type() != flat.scalar_type()) {
+      throw FailedPrecondition(fmt::format("parameter \"{}\" of replica {} was moved away from its place (Module::to, set_data "
+                                           "or another compile() since): change the model before compile()",
+                                           slots_[i].name, index));
+    }
+    const at::Tensor& gradient = replica.gradient_views[i];
+    if (!leaf.grad().defined() || leaf.grad().data_ptr() != gradient.data_ptr()) leaf.mutable_grad() = gradient;
+  }
+  for (const at::Tensor& gradients : replica.gradients) gradients.zero_();
+  std::fill(replica.reached.begin(), replica.reached.end(), 0);
+}
+
+bool FlatBuffers::has_gradient(std::size_t slot) const {
+  return std::any_of(replicas_.begin(), replicas_.end(), [&](const Replica& r) { return r.reached[slot] != 0; });
+}
+
+bool FlatBuffers::all_have_gradients() const {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (!has_gradient(i)) return false;
+  }
+  return true;
+}
+
+at::Tensor FlatBuffers::view(const at::Tensor& flat, const Slot& slot) const {
+  return flat.as_strided(slot.sizes, slot.strides, slot.begin);
+}
+
+}  // namespace tandem::internal

@@ -1,0 +1,95 @@
+#include <torch/torch.h>
+
+#include "strategy/optimizer_slots.h"
+#include "strategy/updater.h"
+#include "tandem/error.h"
+
+namespace tandem::internal {
+namespace {
+
+class ReplicatedUpdater final : public Updater {
+ public:
+  ReplicatedUpdater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec, Meeting& meeting, CrossDeviceOps& ops)
+      : Updater(std::move(variables), spec), meeting_(meeting), ops_(ops) {
+    for (int replica = 0; replica < buffers_.replicas(); ++replica) {
+      std::vector<std::vector<at::Tensor>> by_option(static_cast<std::size_t>(spec.option_groups));
+      for (std::size_t i = 0; i < buffers_.slots().size(); ++i) {
+        const FlatGroup& group = buffers_.groups()[static_cast<std::size_t>(buffers_.slots()[i].group)];
+        by_option[static_cast<std::size_t>(group.option_group)].push_back(buffers_.parameter(replica, i));
+      }
+      optimizers_.push_back(spec.make(std::move(by_option)));
+    }
+  }
+
+  void apply(int replica) override {
+    const torch::NoGradGuard no_grad;
+    UpdateTimes& times = times_[static_cast<std::size_t>(replica)];
+    timed(times.wait, [&] { meeting_.arrive(replica, "minimize"); });  // every replica knows which gradients it has
+    timed(times.reduce, [&] {
+      for (int group = 0; group < static_cast<int>(buffers_.groups().size()); ++group) {
+        at::Tensor gradients = buffers_.gradients(replica, group);
+        ops_.all_reduce(meeting_, replica, gradients);
+      }
+    });
+    timed(times.update, [&] {
+      for (std::size_t i = 0; i < buffers_.slots().size(); ++i) {
+        // An optimizer skips a parameter without a gradient; begin_step() attaches it again.
+        if (!buffers_.has_gradient(i)) buffers_.parameter(replica, i).mutable_grad() = at::Tensor();
+      }
+      optimizer(replica).step();
+    });
+    timed(times.wait, [&] { meeting_.arrive(replica, "minimize"); });  // nobody asks has_gradient() any more
+  }
+
+  // Every replica's optimizer holds the same: the first one's is read.
+  OptimizerState state() const override {
+    refuse_unknown();
+    OptimizerState state;
+    for (std::size_t i = 0; i < buffers_.slots().size(); ++i) {
+      const OptimizerSlots slots = get_slots(optimizer(0), buffers_.parameter(0, i));
+      auto& mine = state[buffers_.slots()[i].name];
+      for (const auto& [name, value] : slots.counters) mine[name] = at::scalar_tensor(value, at::kLong);
+      for (const auto& [name, tensor] : slots.tensors) mine[name] = tensor.clone(at::MemoryFormat::Contiguous);
+    }
+    return state;
+  }
+
+  void load_state(const OptimizerState& state) override {
+    refuse_unknown();
+    check_state(state);
+    for (int replica = 0; replica < buffers_.replicas(); ++replica) {
+      for (std::size_t i = 0; i < buffers_.slots().size(); ++i) {
+        const auto found = state.find(buffers_.slots()[i].name);
+        if (found == state.end()) continue;
+        OptimizerSlots slots;
+        for (const auto& [name, tensor] : found->second) {
+          if (is_counter(tensor)) {
+            slots.counters[name] = tensor.item<std::int64_t>();
+          } else {
+            slots.tensors[name] = at::empty_like(buffers_.parameter(replica, i)).copy_(tensor).detach();
+          }
+        }
+        set_slots(optimizer(replica), buffers_.parameter(replica, i), slots);
+      }
+    }
+  }
+
+ private:
+  void refuse_unknown() const {
+    if (is_element_wise(optimizer(0))) return;
+    throw Unimplemented("the state of this optimizer is of a type that tandem does not know: only that of SGD, Adam, AdamW, "
+                        "RMSprop and Adagrad can be saved and loaded");
+  }
+
+  Meeting& meeting_;
+  CrossDeviceOps& ops_;
+};
+
+}  // namespace
+
+std::unique_ptr<Updater> make_replicated_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec,
+                                                 Meeting& meeting, CrossDeviceOps& ops) {
+  return std::make_unique<ReplicatedUpdater>(std::move(variables), spec, meeting, ops);
+}
+
+}  // namespace tandem::internal

@@ -1,0 +1,74 @@
+#include "strategy/strategy_impl.h"
+
+#include <c10/core/DeviceGuard.h>
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "strategy/replica_random.h"
+#include "strategy/torch_device.h"
+#include "strategy/updater.h"
+#include "strategy/variables.h"
+#include "tandem/error.h"
+
+namespace tandem::internal {
+namespace {
+
+int threads_for(const StrategySetup& setup) {
+  if (setup.threads_per_replica < 0) {
+    throw InvalidArgument(fmt::format("threads_per_replica is {}: expected 1 or more, or 0 for an equal share of the "
+                                      "cores",
+                                      setup.threads_per_replica));
+  }
+  if (setup.threads_per_replica > 0) return setup.threads_per_replica;
+  return std::max(1, usable_cores() / static_cast<int>(setup.devices.size()));
+}
+
+}  // namespace
+
+StrategyImpl::StrategyImpl(StrategySetup setup)
+    : setup_(std::move(setup)), pool_(static_cast<int>(setup_.devices.size()), threads_for(setup_)) {}
+
+StrategyImpl::~StrategyImpl() = default;
+
+void StrategyImpl::run(const std::function<void(ReplicaContext&)>& fn, const DistributedBatch* batch) {
+  if (batch && static_cast<int>(batch->size()) != num_local_replicas()) {
+    throw InvalidArgument(fmt::format("the batch has {} pieces for {} replicas: it was distributed by another strategy",
+                                      batch->size(), num_local_replicas()));
+  }
+  const auto step = static_cast<std::uint64_t>(step_++);
+  pool_.run({[&](int local, RandomScope& random) {
+    const Device& device = setup_.devices[static_cast<std::size_t>(local)];
+    ReplicaContext replica(*this, local, local, device);
+    if (batch) {
+      replica.local_rows_ = (*batch)[static_cast<std::size_t>(local)].rows();
+      replica.global_rows_ = batch->global_rows();
+    }
+    random.reseed(mix_seed(seed_, step, static_cast<std::uint64_t>(replica.id())));
+    const c10::OptionalDeviceGuard guard(torch_device(device));
+    fn(replica);
+  }});
+}
+
+void StrategyImpl::seed_random(std::uint64_t seed, std::int64_t step) {
+  seed_ = seed;
+  step_ = step;
+}
+
+std::unique_ptr<Updater> StrategyImpl::make_updater(std::shared_ptr<Variables> variables,
+                                                    const OptimizerSpec& optimizer) {
+  return tandem::internal::make_updater(std::move(variables), optimizer, meeting(), cross_device_ops());
+}
+
+void StrategyImpl::add_variables(const std::shared_ptr<Variables>& variables) { variables_.push_back(variables); }
+
+std::vector<std::shared_ptr<Variables>> StrategyImpl::variables() {
+  std::erase_if(variables_, [](const auto& weak) { return weak.expired(); });
+  std::vector<std::shared_ptr<Variables>> alive;
+  for (const auto& weak : variables_) alive.push_back(weak.lock());
+  return alive;
+}
+
+}  // namespace tandem::internal

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/meeting.h"
+#include "strategy/flat_buffers.h"
+#include "strategy/variables.h"
+#include "tandem/cross_device_ops.h"
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace tandem::internal {
+
+// How to make a libtorch optimizer, without saying yet on which tensors.
+struct OptimizerSpec {
+  using Make = std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<std::vector<at::Tensor>> by_group)>;
+
+  // Called once per replica with the tensors of each option group; the optimizer's parameter groups are in that order.
+  Make make;
+  int option_groups = 1;
+  // Which option group a parameter is in. Empty: all in group 0.
+  std::function<int(const std::string& name, const at::Tensor& parameter)> option_group = {};
+};
+
+// An optimizer's state by parameter name, then by slot name ("momentum_buffer", "step"): tensors in the parameter's logical
+// layout, counters as int64 scalars. It does not depend on the strategy or the number of replicas.
+using OptimizerState = std::map<std::string, std::map<std::string, at::Tensor>>;
+
+inline bool is_counter(const at::Tensor& slot) { return slot.dim() == 0 && slot.scalar_type() == at::kLong; }
+
+// Seconds that one replica has spent in apply() so far.
+struct UpdateTimes {
+  double wait = 0;    // for the other replicas
+  double reduce = 0;  // summing gradients
+  double update = 0;  // the optimizer, and handing its result to the other replicas
+};
+
+// Adds to `seconds` how long fn took.
+template <typename Fn>
+void timed(double& seconds, Fn fn) {
+  const auto start = std::chrono::steady_clock::now();
+  fn();
+  seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// How gradients meet and parameters change: the strategy's half of an optimizer's step.
+class Updater {
+ public:
+  Updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec);
+  virtual ~Updater() = default;
+
+  // On each replica's thread: zeroes its gradients, before backward.
+  void begin_step(int replica) { buffers_.begin_step(replica); }
+
+  // On each replica's thread, after backward: returns once this replica's parameters hold the new values. A collective:
+  // every replica must call it; see Meeting for what it throws.
+  virtual void apply(int replica) = 0;
+
+  // In cross-replica context:
+  double learning_rate() const;
+  void set_learning_rate(double rate);
+  virtual OptimizerState state() const = 0;
+  // Throws InvalidArgument if a name or shape does not fit the model.
+  virtual void load_state(const OptimizerState& state) = 0;
+
+  const UpdateTimes& times(int replica) const { return times_[static_cast<std::size_t>(replica)]; }
+
+ protected:
+  torch::optim::Optimizer& optimizer(int replica) const { return *optimizers_[static_cast<std::size_t>(replica)]; }
+  // Checks the names and shapes of a state that is to be loaded.
+  void check_state(const OptimizerState& state) const;
+
+  FlatBuffers buffers_;
+  std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers_;  // by replica
+  std::vector<UpdateTimes> times_;                                    // by replica
+};
+
+// Sharded where the replicas share memory and the optimizer works element by element, else replicated.
+// Throws InvalidArgument for an optimizer that cannot run on replicas (LBFGS).
+std::unique_ptr<Updater> make_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec, Meeting& meeting,
+                                      CrossDeviceOps& ops);
+
+// Replica r reduces range r over all replicas' gradients, applies the optimizer to that range once, and writes the result
+// into every replica: reduce-scatter, update and all-gather in one pass.
+std::unique_ptr<Updater> make_sharded_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec,
+                                              Meeting& meeting);
+
+// Every replica gets the summed gradients and runs the whole optimizer on its own copy.
+std::unique_ptr<Updater> make_replicated_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec,
+                                                 Meeting& meeting, CrossDeviceOps& ops);
+
+}  // namespace tandem::internal

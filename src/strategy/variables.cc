@@ -1,0 +1,137 @@
+#include "strategy/variables.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/torch.h>
+
+#include <map>
+
+#include "tandem/error.h"
+
+namespace tandem::internal {
+namespace {
+
+std::string describe(const at::Tensor& tensor) {
+  return fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
+}
+
+void check_alike(const char* kind, const std::vector<NamedTensor>& first, const std::vector<NamedTensor>& other,
+                 std::size_t replica) {
+  const auto refuse = [&](const std::string& difference) {
+    return InvalidArgument(fmt::format("the model factory made different models for replica 0 and replica {}: {}; it must "
+                                       "build the same model each time it is called",
+                                       replica, difference));
+  };
+  if (first.size() != other.size()) {
+    throw refuse(fmt::format("{} {}s against {}", first.size(), kind, other.size()));
+  }
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const auto& [name, tensor] = first[i];
+    const auto& [other_name, other_tensor] = other[i];
+    if (name != other_name) throw refuse(fmt::format("{} \"{}\" against \"{}\"", kind, name, other_name));
+    if (tensor.sizes() != other_tensor.sizes() || tensor.scalar_type() != other_tensor.scalar_type() ||
+        tensor.requires_grad() != other_tensor.requires_grad()) {
+      throw refuse(fmt::format("{} \"{}\" is {}{} against {}{}", kind, name, describe(tensor),
+                               tensor.requires_grad() ? "" : " (frozen)", describe(other_tensor),
+                               other_tensor.requires_grad() ? "" : " (frozen)"));
+    }
+    if (tensor.numel() > 0 && tensor.data_ptr() == other_tensor.data_ptr()) {
+      throw InvalidArgument(fmt::format("the model factory gave replica 0 and replica {} the same {} \"{}\": it must build a "
+                                        "new model each time it is called",
+                                        replica, kind, name));
+    }
+  }
+}
+
+// For each parameter the place of the first one that is the same tensor: its own, unless weights are tied.
+std::vector<std::size_t> first_names(const std::vector<NamedTensor>& parameters) {
+  std::map<const void*, std::size_t> seen;
+  std::vector<std::size_t> firsts;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor& tensor = parameters[i].tensor;
+    const auto [found, is_new] = seen.emplace(tensor.numel() ? tensor.data_ptr() : tensor.unsafeGetTensorImpl(), i);
+    const auto& first = parameters[found->second];
+    if (!is_new && !first.tensor.is_same(tensor)) {
+      throw InvalidArgument(fmt::format("parameters \"{}\" and \"{}\" share memory but are different tensors: to tie weights, "
+                                        "register one tensor under both names",
+                                        first.name, parameters[i].name));
+    }
+    firsts.push_back(found->second);
+  }
+  return firsts;
+}
+
+void copy_values(const std::vector<NamedTensor>& from, std::vector<NamedTensor>& to) {
+  for (std::size_t i = 0; i < from.size(); ++i) to[i].tensor.copy_(from[i].tensor);
+}
+
+}  // namespace
+
+Variables::Variables(std::vector<ReplicaTensors> copies) : copies_(std::move(copies)) {
+  const torch::NoGradGuard no_grad;
+  const std::vector<std::size_t> firsts = first_names(copies_[0].parameters);
+  for (std::size_t replica = 1; replica < copies_.size(); ++replica) {
+    check_alike("parameter", copies_[0].parameters, copies_[replica].parameters, replica);
+    check_alike("buffer", copies_[0].buffers, copies_[replica].buffers, replica);
+    if (first_names(copies_[replica].parameters) != firsts) {
+      throw InvalidArgument(fmt::format("the model factory tied different weights for replica 0 and replica {}", replica));
+    }
+    copy_values(copies_[0].parameters, copies_[replica].parameters);
+    copy_values(copies_[0].buffers, copies_[replica].buffers);
+  }
+}
+
+std::vector<std::size_t> Variables::trainable() const {
+  const std::vector<std::size_t> firsts = first_names(copies_[0].parameters);
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < firsts.size(); ++i) {
+    if (firsts[i] == i && copies_[0].parameters[i].tensor.requires_grad()) places.push_back(i);
+  }
+  return places;
+}
+
+std::map<std::string, at::Tensor> Variables::read() const {
+  const torch::NoGradGuard no_grad;
+  std::map<std::string, at::Tensor> values;
+  const auto put = [&](const std::string& name, const at::Tensor& value) {
+    values[name] = value.detach().to(at::kCPU).clone(at::MemoryFormat::Contiguous);
+  };
+  for (const auto& [name, tensor] : copies_[0].parameters) put(name, tensor);
+  for (std::size_t i = 0; i < copies_[0].buffers.size(); ++i) put(copies_[0].buffers[i].name, read_buffer(i));
+  return values;
+}
+
+at::Tensor Variables::read_buffer(std::size_t index) const {
+  const at::Tensor& first = copies_[0].buffers[index].tensor;
+  if (!first.is_floating_point() || replicas() == 1) return first.clone();
+  at::Tensor sum = first.clone();
+  for (std::size_t replica = 1; replica < copies_.size(); ++replica) {
+    sum += copies_[replica].buffers[index].tensor.to(sum.device());
+  }
+  return sum / replicas();
+}
+
+BuffersAsRead::BuffersAsRead(Variables& variables) : variables_(variables) {
+  if (variables.replicas() == 1) return;
+  const torch::NoGradGuard no_grad;
+  const std::size_t buffers = variables.copies_[0].buffers.size();
+  std::vector<at::Tensor> as_read;
+  for (std::size_t i = 0; i < buffers; ++i) as_read.push_back(variables.read_buffer(i));
+  for (auto& copy : variables.copies_) {
+    auto& own = own_.emplace_back();
+    for (std::size_t i = 0; i < buffers; ++i) {
+      own.push_back(copy.buffers[i].tensor.clone());
+      copy.buffers[i].tensor.copy_(as_read[i]);
+    }
+  }
+}
+
+BuffersAsRead::~BuffersAsRead() {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t replica = 0; replica < own_.size(); ++replica) {
+    auto& buffers = variables_.copies_[replica].buffers;
+    for (std::size_t i = 0; i < buffers.size(); ++i) buffers[i].tensor.copy_(own_[replica][i]);
+  }
+}
+
+}  // namespace tandem::internal

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tandem::internal {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+// One replica's tensors of a model, by name.
+struct ReplicaTensors {
+  std::vector<NamedTensor> parameters;
+  std::vector<NamedTensor> buffers;
+};
+
+// The variables of one model: one copy per local replica, one name each to the user.
+//
+// Parameters are mirrored: equal on every replica after every step. Floating-point buffers (batch norm's running
+// statistics) are TensorFlow's ON_READ variables: each replica writes its own, and reading gives their mean, added in replica
+// order. Of integer buffers, reading gives the first replica's.
+class Variables {
+ public:
+  // Gives every copy the first one's values. Throws InvalidArgument, naming the first difference, if the copies do not have
+  // the same names, shapes and dtypes, or share memory.
+  explicit Variables(std::vector<ReplicaTensors> copies);
+
+  int replicas() const { return static_cast<int>(copies_.size()); }
+  const ReplicaTensors& copy(int replica) const { return copies_[static_cast<std::size_t>(replica)]; }
+
+  // The places in `parameters` of those that require gradients; tied weights (one tensor under several names) once, under
+  // their first name.
+  std::vector<std::size_t> trainable() const;
+
+  // Every parameter and buffer by name, as a user reads it: on the CPU, contiguous, not aliasing the variables.
+  std::map<std::string, at::Tensor> read() const;
+
+ private:
+  friend class BuffersAsRead;
+  at::Tensor read_buffer(std::size_t index) const;
+
+  std::vector<ReplicaTensors> copies_;
+};
+
+// While it lives, every replica's buffers hold what reading them gives; then each replica gets its own back.
+class BuffersAsRead {
+ public:
+  explicit BuffersAsRead(Variables& variables);
+  ~BuffersAsRead();
+  BuffersAsRead(const BuffersAsRead&) = delete;
+  BuffersAsRead& operator=(const BuffersAsRead&) = delete;
+
+ private:
+  Variables& variables_;
+  std::vector<std::vector<at::Tensor>> own_;  // by replica
+};
+
+}  // namespace tandem::internal

@@ -57,7 +57,8 @@ class Callback {
   virtual void on_epoch_begin(std::int64_t /*epoch*/) {}
   virtual void on_train_batch_begin(std::int64_t /*step*/) {}
   virtual void on_train_batch_end(const TrainStep&, const Logs&) {}
-  virtual void on_epoch_end(std::int64_t /*epoch*/, const Logs&) {}
+  // What it adds to the logs, the callbacks after it see; fit's History and progress bar come last.
+  virtual void on_epoch_end(std::int64_t /*epoch*/, Logs&) {}
   virtual void on_train_end(const Logs&) {}
 
  protected:
@@ -76,6 +77,7 @@ struct History {
 };
 
 // Sets the learning rate at the beginning of each epoch to schedule(epoch from 0, current rate); adds "lr" to the logs.
+// A rate that is negative or no number ends the training with InvalidArgument.
 std::shared_ptr<Callback> learning_rate_scheduler(
     std::function<double(std::int64_t epoch, double learning_rate)> schedule);
 
@@ -89,6 +91,7 @@ struct ProgressBarOptions {
 };
 
 // Keras's progress bar: "35/938 [>....] - ETA: 4s - loss: 0.1234". fit adds one by itself; see FitOptions::verbose.
+// The time per step is that of training alone: without validation, and without the first step, which is slow.
 std::shared_ptr<Callback> progress_bar(ProgressBarOptions options = {});
 
 }  // namespace tandem

@@ -14,14 +14,14 @@ class DatasetView;
 class ElementIterator;
 }  // namespace internal
 
-// Random numbers for one example, a function of (seed, epoch, index of the example) alone: an augmented picture
-// is the same for any number of replicas, workers and map threads, and after a resume.
+// Random numbers for one example, a function of (seed, epoch, index of the example) alone: an augmented
+// picture is the same for any number of replicas, workers and map threads, and after a resume.
 class ExampleRandom {
  public:
   ExampleRandom(std::uint64_t seed, std::int64_t epoch, std::int64_t index);
 
   std::uint64_t bits();
-  std::int64_t uniform_int(std::int64_t n);  // 0 to n - 1; n > 0
+  std::int64_t uniform_int(std::int64_t n);  // 0 to n - 1; throws InvalidArgument unless n > 0
   double uniform();                          // [0, 1)
 
  private:
@@ -66,13 +66,16 @@ class DatasetIterator {
   DatasetIterator& operator=(DatasetIterator&&) noexcept;
   ~DatasetIterator();
 
-  // The next element, or nothing at the end. Rethrows what a map function or a reader threw.
+  // The next element, or nothing at the end. Rethrows what a map function or a reader threw, once: the
+  // iteration and its threads have then ended, as at the end, and seek(position()) tries the same element
+  // again.
   std::optional<Batch> next();
 
   DatasetPosition position() const;
 
-  // Goes to a position that an iterator of the same dataset and seed told, forwards or backwards.
-  // Throws OutOfRange if the epoch has fewer elements.
+  // Goes to a position that an iterator of the same dataset and seed told, forwards or backwards. Makes none
+  // of the elements before it, save those that shuffle() reads from a map; a shuffle of many takes a moment.
+  // Throws OutOfRange if the epoch has fewer elements; the iterator then stays where it is.
   void seek(DatasetPosition position);
 
  private:
@@ -86,9 +89,11 @@ class DatasetIterator {
 };
 
 // Examples, read in order: a chain of small views, as tf.data's. A Dataset is a value: a shared handle on
-// something that never changes, so it can be iterated any number of times, also at once.
+// something that never changes, so it can be iterated any number of times, also at once. Methods throw
+// InvalidArgument for a count they cannot mean.
 //
-//   auto train = data::cifar10(dir).shuffle(50000).map(data::augment_cifar).batch(128).prefetch(2);
+//   auto train = data::cifar10(dir,
+//   data::Split::kTrain).shuffle(50000).map(data::augment_cifar).batch(128).prefetch(2);
 class Dataset {
  public:
   static constexpr std::int64_t kInfinite = -1;
@@ -103,17 +108,21 @@ class Dataset {
   // `count` examples, example(i) made when it is asked for, from any thread.
   static Dataset from_function(std::int64_t count, std::function<Batch(std::int64_t index)> example);
 
-  // Each element through fn. With parallelism fn is called from several threads at once.
+  // Each element through fn. With parallelism fn is called from several threads at once, each with one
+  // intra-op thread. Several maps with random numbers draw different ones.
   Dataset map(std::function<Batch(Batch)> fn, MapOptions options = {}) const;
   Dataset map(std::function<Batch(Batch, ExampleRandom&)> fn, MapOptions options = {}) const;
 
-  // The next element is drawn from a buffer of the next buffer_size ones.
+  // The next element is drawn from a buffer of the next buffer_size ones. Directly after a source
+  // (from_tensors, from_function, a reader) the buffer holds only numbers: shuffle first, then map.
   Dataset shuffle(std::int64_t buffer_size, ShuffleOptions options = {}) const;
 
-  // Stacks n elements along a new first dimension; the last batch may be smaller.
+  // Stacks n elements along a new first dimension; the last batch may be smaller. next() throws
+  // InvalidArgument for elements of different shapes or types.
   Dataset batch(std::int64_t n, BatchOptions options = {}) const;
 
-  // count times over, for ever if kInfinite; each time counts as a new epoch for shuffle and map.
+  // count times over, for ever if kInfinite; each time counts as a new epoch for shuffle and map. Time k of
+  // epoch e is epoch e * count + k; of an infinite repeat, k.
   Dataset repeat(std::int64_t count = kInfinite) const;
 
   Dataset take(std::int64_t count) const;

@@ -53,4 +53,10 @@ using Unavailable = internal::ErrorOf<ErrorCode::kUnavailable>;            // a 
 using DeadlineExceeded = internal::ErrorOf<ErrorCode::kDeadlineExceeded>;  // a wait took too long
 using Aborted = internal::ErrorOf<ErrorCode::kAborted>;                    // another replica or task failed
 
+// The loss of a training step is infinite or not a number.
+class NonFiniteLoss : public Error {
+ public:
+  explicit NonFiniteLoss(const std::string& message) : Error(ErrorCode::kInternal, message) {}
+};
+
 }  // namespace tandem

@@ -131,6 +131,8 @@ class Model {
   // SHA-256 over values() in name order (name, a zero byte, the values row by row, little-endian), in hexadecimal.
   std::string parameter_digest() const;
 
+  struct State;
+
  private:
   friend class Optimizer;
   using NetworkFactory = std::function<Network()>;
@@ -157,7 +159,6 @@ class Model {
     };
   }
 
-  struct State;
   std::shared_ptr<State> state_;
 };
 

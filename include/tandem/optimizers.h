@@ -27,7 +27,7 @@ class Updater;
 // An Optimizer is a value: a shared handle. Create it in the scope of the strategy, or give it to Model::compile().
 class Optimizer {
  public:
-  explicit Optimizer(internal::OptimizerSpec spec, double learning_rate);
+  Optimizer(internal::OptimizerSpec spec, double learning_rate);
 
   // In a replica, after forward: zeroes the gradients, runs backward from `loss`, sums the gradients over the replicas and
   // updates. An undefined loss (a replica without rows) adds zeros. Every replica must call it; the variables are the
@@ -55,7 +55,7 @@ using DecayFilter = std::function<bool(const std::string& name, const at::Tensor
 // The kernels of convolutions and dense layers: parameters of two or more dimensions. Not biases, not batch norm.
 bool kernels_only(const std::string& name, const at::Tensor& parameter);
 
-// Names and defaults are Keras's.
+// Names and defaults are Keras's. The factories throw InvalidArgument for options outside their range.
 struct SGDOptions {
   double learning_rate = 0.01;
   double momentum = 0.0;
@@ -104,8 +104,9 @@ Optimizer AdamW(AdamWOptions options = {});
 Optimizer RMSprop(RMSpropOptions options = {});
 Optimizer Adagrad(AdagradOptions options = {});
 
-// Any other libtorch optimizer: make(parameters) is called once per replica. It runs whole on each replica, on identical summed
-// gradients, so it must be deterministic. LBFGS is refused when a model is compiled with it.
+// Any other libtorch optimizer: make(parameters) is called once per replica, and beforehand on a single value, to see what it
+// makes. It runs whole on each replica, on identical summed gradients, so it must be deterministic. LBFGS is refused when a
+// model is compiled with it.
 Optimizer from_torch(std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor> parameters)> make);
 
 }  // namespace optimizers

@@ -73,6 +73,9 @@ class ReplicaContext {
   // the same shape and dtype. Blocks until all have; throws Aborted if another replica fails meanwhile.
   at::Tensor all_reduce(ReduceOp op, const at::Tensor& tensor);
 
+  // For the rooms above.
+  internal::StrategyImpl& strategy() const { return strategy_; }
+
  private:
   friend class internal::StrategyImpl;
   ReplicaContext(internal::StrategyImpl& strategy, int id, int local_id, Device device)

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 
 #include "strategy/updater.h"
 #include "tandem/optimizers.h"
@@ -15,12 +14,15 @@ class StrategyImpl;
 // What an Optimizer handle points at: how to make the libtorch optimizer, and, once a model is known, its updater.
 struct Optimizer::Binding {
   internal::OptimizerSpec spec;
-  double learning_rate = 0;  // the rate to begin with, before there is an updater
-  std::mutex mutex;          // replicas may bind at once, at the first minimize() of a custom loop
-  std::unique_ptr<internal::Updater> updater;
-  std::weak_ptr<internal::Variables> variables;  // the updater's
+  double learning_rate = 0;   // while there is no updater
+  bool rate_was_set = false;  // by set_learning_rate(); else a new updater keeps the rates it is made with
+  std::unique_ptr<internal::Updater> updater = {};
+  std::weak_ptr<internal::Variables> variables = {};  // the updater's
 
-  // In cross-replica context: makes the updater, dropping one for other variables.
+  bool bound_to(const std::shared_ptr<internal::Variables>& to) const { return updater && variables.lock() == to; }
+
+  // Makes the updater, while no replica computes. Keeps the one there is if it is for the same variables; throws
+  // FailedPrecondition if it serves another model that still lives.
   void bind(internal::StrategyImpl& strategy, const std::shared_ptr<internal::Variables>& to);
 };
 

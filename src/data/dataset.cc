@@ -1,0 +1,137 @@
+#include "tandem/dataset.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "data/random.h"
+#include "data/views.h"
+#include "tandem/error.h"
+
+namespace tandem {
+
+DatasetIterator::DatasetIterator(std::shared_ptr<const internal::DatasetView> view, IterateOptions options)
+    : view_(std::move(view)),
+      options_(options),
+      elements_(view_->make_iterator(options.seed, options.epoch)) {}
+
+DatasetIterator::DatasetIterator(DatasetIterator&&) noexcept = default;
+DatasetIterator::~DatasetIterator() = default;
+
+DatasetIterator& DatasetIterator::operator=(DatasetIterator&& other) noexcept {
+  elements_.reset();  // it refers to the view, which must go last
+  view_ = std::move(other.view_);
+  options_ = other.options_;
+  elements_ = std::move(other.elements_);
+  consumed_ = other.consumed_;
+  return *this;
+}
+
+std::optional<Batch> DatasetIterator::next() {
+  if (!elements_) return {};
+  internal::Element element;
+  // At the end as after an error, the chain and its threads have no more to do.
+  try {
+    if (!elements_->next(element)) {
+      elements_.reset();
+      return {};
+    }
+  } catch (...) {
+    elements_.reset();
+    throw;
+  }
+  ++consumed_;
+  return std::move(element.value);
+}
+
+DatasetPosition DatasetIterator::position() const {
+  return {options_.epoch, consumed_};
+}
+
+void DatasetIterator::seek(DatasetPosition position) {
+  if (position.epoch < 0 || position.element < 0) {
+    throw InvalidArgument(
+        fmt::format("seek to element {} of epoch {}: expected 0 or more", position.element, position.epoch));
+  }
+  auto elements = view_->make_iterator(options_.seed, position.epoch);
+  const std::int64_t skipped = elements->skip(position.element);
+  if (skipped < position.element) {
+    throw OutOfRange(fmt::format("seek to element {} of epoch {}: the dataset has only {} elements",
+                                 position.element, position.epoch, skipped));
+  }
+  elements_ = std::move(elements);
+  options_.epoch = position.epoch;
+  consumed_ = position.element;
+}
+
+Dataset Dataset::from_tensors(Tensors x, Tensors y, at::Tensor sample_weight) {
+  if (!x.defined()) throw InvalidArgument("from_tensors: x holds no tensor");
+  Batch all{std::move(x), std::move(y), std::move(sample_weight)};
+  const std::int64_t rows = all.rows();
+  return from_function(rows, [all = std::move(all)](std::int64_t index) {
+    return all.transform([index](const at::Tensor& tensor) { return tensor.select(0, index); });
+  });
+}
+
+Dataset Dataset::from_tensor_slices(Tensors x, Tensors y, at::Tensor sample_weight) {
+  return from_tensors(std::move(x), std::move(y), std::move(sample_weight));
+}
+
+Dataset Dataset::from_function(std::int64_t count, std::function<Batch(std::int64_t)> example) {
+  return Dataset(internal::source_view(count, std::move(example)));
+}
+
+Dataset Dataset::map(std::function<Batch(Batch)> fn, MapOptions options) const {
+  const auto apply = [fn = std::move(fn)](internal::Element& element, std::uint64_t) {
+    element.value = fn(std::move(element.value));
+  };
+  return Dataset(internal::map_view(view_, apply, options));
+}
+
+Dataset Dataset::map(std::function<Batch(Batch, ExampleRandom&)> fn, MapOptions options) const {
+  const auto apply = [fn = std::move(fn)](internal::Element& element, std::uint64_t seed) {
+    const int stream = element.random_maps++;
+    ExampleRandom random(stream == 0 ? seed : internal::seed_of_stream(seed, stream), element.epoch,
+                         element.index);
+    element.value = fn(std::move(element.value), random);
+  };
+  return Dataset(internal::map_view(view_, apply, options));
+}
+
+Dataset Dataset::shuffle(std::int64_t buffer_size, ShuffleOptions options) const {
+  return Dataset(internal::shuffle_view(view_, buffer_size, options));
+}
+
+Dataset Dataset::batch(std::int64_t n, BatchOptions options) const {
+  return Dataset(internal::batch_view(view_, n, options));
+}
+
+Dataset Dataset::repeat(std::int64_t count) const {
+  return Dataset(internal::repeat_view(view_, count));
+}
+
+Dataset Dataset::take(std::int64_t count) const {
+  return Dataset(internal::take_view(view_, count));
+}
+
+Dataset Dataset::skip(std::int64_t count) const {
+  return Dataset(internal::skip_view(view_, count));
+}
+
+Dataset Dataset::prefetch(std::int64_t count) const {
+  return Dataset(internal::prefetch_view(view_, count));
+}
+
+std::int64_t Dataset::cardinality() const {
+  return view_->cardinality();
+}
+
+std::optional<std::int64_t> Dataset::batch_size() const {
+  return view_->batch_size();
+}
+
+DatasetIterator Dataset::iterate(IterateOptions options) const {
+  return DatasetIterator(view_, options);
+}
+
+}  // namespace tandem

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "tandem/batch.h"
+
+namespace tandem::internal {
+
+class SourceView;
+
+// What travels down a chain of views.
+struct Element {
+  Batch value = {};
+  // The pass over the source that it belongs to: repeat() makes several in one iteration.
+  std::int64_t epoch = 0;
+  // Of the example in its source; after batch(), of the batch in its pass.
+  std::int64_t index = 0;
+  // How many maps have drawn random numbers for it. Each draws from a stream of its own.
+  int random_maps = 0;
+};
+
+// One pass over a view. Used by one thread at a time. Does no work, and starts no thread, before it is asked
+// for an element: to go to a position is to make an iterator and skip.
+class ElementIterator {
+ public:
+  virtual ~ElementIterator() = default;
+
+  // False at the end, however often asked; `element` then holds nothing of use. Not asked again once it has
+  // thrown.
+  virtual bool next(Element& element) = 0;
+
+  // Passes over n elements, or as many as are left: returns how many. Views for which it is cheap override
+  // it.
+  virtual std::int64_t skip(std::int64_t n) {
+    std::int64_t skipped = 0;
+    for (Element element; skipped < n && next(element);) ++skipped;
+    return skipped;
+  }
+};
+
+// One link of the chain behind a Dataset. Never changes; any thread may call it.
+class DatasetView {
+ public:
+  virtual ~DatasetView() = default;
+
+  // The iterator keeps what it needs of the view by reference: the view must outlive it.
+  virtual std::unique_ptr<ElementIterator> make_iterator(std::uint64_t seed, std::int64_t epoch) const = 0;
+
+  // As Dataset::cardinality() and batch_size().
+  virtual std::int64_t cardinality() const = 0;
+  virtual std::optional<std::int64_t> batch_size() const { return {}; }
+
+  // Itself, if it is a source: one that can make any example at any time.
+  virtual const SourceView* source() const { return nullptr; }
+};
+
+// A view of as many elements as its upstream has, of the same size.
+class DerivedView : public DatasetView {
+ public:
+  explicit DerivedView(std::shared_ptr<const DatasetView> upstream) : upstream_(std::move(upstream)) {}
+
+  std::int64_t cardinality() const override { return upstream_->cardinality(); }
+  std::optional<std::int64_t> batch_size() const override { return upstream_->batch_size(); }
+
+ protected:
+  const DatasetView& upstream() const { return *upstream_; }
+
+ private:
+  std::shared_ptr<const DatasetView> upstream_;
+};
+
+}  // namespace tandem::internal

@@ -1,0 +1,202 @@
+#include <fmt/format.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "tandem/error.h"
+#include "tandem/model.h"
+#include "train/model_state.h"
+
+namespace tandem {
+namespace {
+
+using Callbacks = std::vector<std::shared_ptr<Callback>>;
+
+void check_options(const FitOptions& options) {
+  if (options.epochs < 1) throw InvalidArgument(fmt::format("epochs is {}: expected 1 or more", options.epochs));
+  if (options.initial_epoch < 0 || options.initial_epoch >= options.epochs) {
+    throw InvalidArgument(fmt::format("initial_epoch is {}: expected 0 to {} (epochs is {}, the number of the last one)",
+                                      options.initial_epoch, options.epochs - 1, options.epochs));
+  }
+  const auto positive = [](const char* name, const std::optional<std::int64_t>& value) {
+    if (value && *value < 1) throw InvalidArgument(fmt::format("{} is {}: expected 1 or more", name, *value));
+  };
+  positive("steps_per_epoch", options.steps_per_epoch);
+  positive("max_steps", options.max_steps);
+}
+
+// The configured batch must give every replica a row; only the last batch of an epoch may be smaller.
+void check_batch_size(const Dataset& data, const Strategy& strategy) {
+  const std::optional<std::int64_t> rows = data.batch_size();
+  if (!rows) throw InvalidArgument("fit() needs a dataset of global batches: call .batch(n) on it first");
+  const int replicas = strategy.num_replicas_in_sync();
+  if (*rows < replicas) {
+    throw InvalidArgument(fmt::format("the global batch of {} is smaller than the {} replicas it is split over: expected {} rows "
+                                      "or more, or fewer replicas",
+                                      *rows, replicas, replicas));
+  }
+  const std::int64_t piece = (*rows + replicas - 1) / replicas;
+  internal::log_info("global batch {} = {} replicas x {}{}", *rows, replicas, *rows % replicas ? "up to " : "", piece);
+}
+
+std::int64_t planned_steps(const Dataset& data, const FitOptions& options) {
+  std::int64_t steps = options.steps_per_epoch ? *options.steps_per_epoch : data.cardinality();
+  if (options.max_steps && (steps < 0 || *options.max_steps < steps)) steps = *options.max_steps;
+  if (steps == Dataset::kInfinite) {
+    throw InvalidArgument("the dataset has no end: give fit() steps_per_epoch or max_steps, or a dataset without repeat()");
+  }
+  return std::max<std::int64_t>(steps, -1);
+}
+
+Callbacks with_progress(const FitOptions& options) {
+  Callbacks callbacks = options.callbacks;
+  const bool bar = options.verbose == Verbose::kBar || (options.verbose == Verbose::kAuto && isatty(STDOUT_FILENO));
+  if (options.verbose != Verbose::kSilent) callbacks.push_back(progress_bar({.redraw = bar}));
+  return callbacks;
+}
+
+// Keras's training loop, one fit() long.
+class Fit {
+ public:
+  Fit(Model& model, Model::State& state, const Dataset& data, const FitOptions& options)
+      : model_(model), state_(state), data_(data), options_(options), callbacks_(with_progress(options)) {}
+
+  History run() {
+    const TrainingPlan plan{options_.epochs, options_.initial_epoch, planned_steps(data_, options_)};
+    state_.stop_requested = false;
+    for (const auto& callback : callbacks_) callback->set_model(model_);
+    for (const auto& callback : callbacks_) callback->on_train_begin(plan);
+    Logs logs;
+    for (std::int64_t epoch = options_.initial_epoch; epoch < options_.epochs && !finished(); ++epoch) {
+      logs = run_epoch(epoch);
+    }
+    for (const auto& callback : callbacks_) callback->on_train_end(logs);
+    return std::move(history_);
+  }
+
+ private:
+  bool finished() const {
+    return state_.stop_requested || dry_ || (options_.max_steps && history_.steps >= *options_.max_steps);
+  }
+
+  Logs run_epoch(std::int64_t epoch) {
+    // With steps_per_epoch the data goes on where the last epoch left it.
+    if (!batches_ || !options_.steps_per_epoch) {
+      batches_.emplace(model_.strategy().distribute(data_, {.seed = model_.seed(), .epoch = epoch}));
+    }
+    state_.reset_metrics();
+    for (const auto& callback : callbacks_) callback->on_epoch_begin(epoch);
+    Logs logs = train(epoch);
+    if (options_.validation_data) {
+      for (const auto& [name, value] : model_.evaluate(*options_.validation_data)) logs.set("val_" + name, value);
+    }
+    for (const auto& callback : callbacks_) callback->on_epoch_end(epoch, logs);
+    history_.epoch.push_back(epoch);
+    for (const auto& [name, value] : logs) history_.history[name].push_back(value);
+    return logs;
+  }
+
+  Logs train(std::int64_t epoch) {
+    Logs logs;
+    double loss_sum = 0;
+    double rows = 0;
+    for (std::int64_t step = 0; !finished() && step != options_.steps_per_epoch; ++step) {
+      const std::optional<DistributedBatch> batch = batches_->next_as_optional();
+      if (!batch) {
+        ended(step);
+        break;
+      }
+      for (const auto& callback : callbacks_) callback->on_train_batch_begin(step);
+      const double loss = model_.train_step(*batch, options_.on_nan);
+      ++history_.steps;
+      loss_sum += loss * static_cast<double>(batch->global_rows());
+      rows += static_cast<double>(batch->global_rows());
+      logs = state_.logs(loss_sum / rows);
+      const TrainStep info{epoch, step, model_.global_step(), batch->global_rows(), loss};
+      for (const auto& callback : callbacks_) callback->on_train_batch_end(info, logs);
+    }
+    return logs;
+  }
+
+  // The dataset has no more batches, `step` steps into the epoch.
+  void ended(std::int64_t step) {
+    if (history_.steps == 0) throw InvalidArgument("the dataset has no batches to train on");
+    if (!options_.steps_per_epoch) return;
+    internal::log_warning("the dataset ran dry after {} of {} steps of the epoch: training ends here; use repeat()", step,
+                          *options_.steps_per_epoch);
+    dry_ = true;
+  }
+
+  Model& model_;
+  Model::State& state_;
+  const Dataset& data_;
+  const FitOptions& options_;
+  const Callbacks callbacks_;
+  std::optional<DistributedDataset> batches_;
+  History history_;
+  bool dry_ = false;
+};
+
+// Puts every module in evaluation mode, and each back in its own mode at the end.
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(const std::vector<Network>& networks) {
+    for (const Network& network : networks) {
+      for (const auto& module : network.module().modules()) {
+        was_.emplace_back(module, module->is_training());
+      }
+      network.module().eval();
+    }
+  }
+  ~EvaluationMode() {
+    // Parents come before their children, so that a child's own mode has the last word.
+    for (auto& [module, training] : was_) module->train(training);
+  }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> was_;
+};
+
+}  // namespace
+
+History Model::fit(const Dataset& data, FitOptions options) {
+  state_->ready("fit()");
+  check_options(options);
+  check_batch_size(data, state_->strategy);
+  return Fit(*this, *state_, data, options).run();
+}
+
+Logs Model::evaluate(const Dataset& data, EvaluateOptions options) {
+  State& state = *state_;
+  const CompileOptions& compiled = state.ready("evaluate()");
+  const internal::BuffersAsRead as_read(*state.variables);
+  const EvaluationMode evaluation(state.networks);
+  state.reset_metrics();
+  DistributedDataset batches = state.strategy.distribute(data, {.seed = state.seed});
+  double loss_sum = 0;
+  double rows = 0;
+  for (std::int64_t step = 0; step != options.steps; ++step) {
+    const std::optional<DistributedBatch> batch = batches.next_as_optional();
+    if (!batch) break;
+    const PerReplica<double> losses = state.strategy.run(
+        [&](ReplicaContext& replica, const Batch& piece) {
+          if (piece.rows() == 0) return 0.0;
+          const torch::NoGradGuard no_grad;
+          const at::Tensor y_pred = on(replica)(piece.x);
+          for (const Metric& metric : compiled.metrics) metric.update(replica, piece.y, y_pred, piece.sample_weight);
+          const at::Tensor per_example = compiled.loss.per_example(piece.y, y_pred);
+          return compute_average_loss(per_example, 1, piece.sample_weight).item<double>();
+        },
+        *batch);
+    loss_sum += state.strategy.reduce(ReduceOp::kSum, losses);
+    rows += static_cast<double>(batch->global_rows());
+  }
+  if (rows == 0) throw InvalidArgument("the dataset has no batches to evaluate");
+  return state.logs(loss_sum / rows);
+}
+
+}  // namespace tandem

@@ -1,0 +1,151 @@
+#include "tandem/model.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <random>
+#include <string_view>
+
+#include "base/log.h"
+#include "base/sha256.h"
+#include "strategy/replica_random.h"
+#include "strategy/strategy_impl.h"
+#include "strategy/torch_device.h"
+#include "tandem/error.h"
+#include "train/model_state.h"
+#include "train/optimizer_binding.h"
+
+namespace tandem {
+namespace {
+
+std::uint64_t draw_seed() {
+  // Small enough to be typed again, and to survive a JSON number.
+  const std::uint64_t seed = std::random_device()();
+  internal::log_info("seed {} (drawn; give it again to repeat this run)", seed);
+  return seed;
+}
+
+internal::ReplicaTensors tensors_of(const torch::nn::Module& module) {
+  internal::ReplicaTensors tensors;
+  for (const auto& item : module.named_parameters()) tensors.parameters.push_back({item.key(), item.value()});
+  for (const auto& item : module.named_buffers()) tensors.buffers.push_back({item.key(), item.value()});
+  return tensors;
+}
+
+// Batch norm cannot train on one value per channel. libtorch says so without telling where.
+at::Tensor forward(const Network& network, const Batch& piece, const ReplicaContext& replica, std::int64_t step) {
+  try {
+    return network(piece.x);
+  } catch (const std::exception& error) {
+    if (piece.rows() != 1 || std::string_view(error.what()).find("more than 1 value per channel") == std::string_view::npos) {
+      throw;
+    }
+    throw InvalidArgument(fmt::format(
+        "batch norm cannot train on one row: replica {} got a piece of 1 row at step {} (global batch of {} rows over {} "
+        "replicas). Drop the last batch with .batch(n, {{.drop_remainder = true}}), choose a batch size that leaves every "
+        "replica 2 rows or more, or use fewer replicas",
+        replica.id(), step, replica.global_rows(), replica.num_replicas_in_sync()));
+  }
+}
+
+}  // namespace
+
+Model::Model(NetworkFactory factory, ModelOptions options) : state_(std::make_shared<State>()) {
+  State& state = *state_;
+  state.strategy = get_strategy();
+  state.seed = options.seed ? *options.seed : draw_seed();
+  std::vector<internal::ReplicaTensors> copies;
+  for (const Device& device : state.strategy.worker_devices()) {
+    const internal::RandomScope random(state.seed);  // the same initial values each time
+    Network network = factory();
+    if (device.type == DeviceType::kGpu) network.module().to(internal::torch_device(device));
+    copies.push_back(tensors_of(network.module()));
+    state.networks.push_back(std::move(network));
+  }
+  state.variables = std::make_shared<internal::Variables>(std::move(copies));
+  state.strategy.impl().add_variables(state.variables);
+}
+
+void Model::compile(CompileOptions options) {
+  options.optimizer.binding().bind(state_->strategy.impl(), state_->variables);
+  state_->compiled = std::move(options);
+}
+
+double Model::train_step(const DistributedBatch& batch, OnNan on_nan) {
+  State& state = *state_;
+  CompileOptions& compiled = state.ready("train_step()");
+  state.strategy.seed_random(state.seed, state.global_step);
+  const std::int64_t step = state.global_step;
+  const PerReplica<double> losses = state.strategy.run(
+      [&](ReplicaContext& replica, const Batch& piece) {
+        at::Tensor loss;  // stays undefined without rows: nothing to add, but the others wait for this replica
+        double value = 0;
+        if (piece.rows() > 0) {
+          const at::Tensor y_pred = forward(on(replica), piece, replica, step);
+          loss = compute_average_loss(compiled.loss.per_example(piece.y, y_pred), replica.global_rows(), piece.sample_weight);
+          value = loss.item<double>();
+          if (!std::isfinite(value) && on_nan == OnNan::kStop) {
+            throw NonFiniteLoss(
+                fmt::format("the loss is {} at step {} (replica {}): nothing was updated. Lower the learning rate, look for "
+                            "bad values in the data, or go on regardless (OnNan::kContinue, --on_nan continue)",
+                            value, step, replica.id()));
+          }
+          for (const Metric& metric : compiled.metrics) {
+            metric.update(replica, piece.y, y_pred.detach(), piece.sample_weight);
+          }
+        }
+        compiled.optimizer.minimize(replica, loss, *this);
+        return value;
+      },
+      batch);
+  ++state.global_step;
+  return state.strategy.reduce(ReduceOp::kSum, losses);
+}
+
+const Network& Model::on(const ReplicaContext& replica) const {
+  return state_->networks[static_cast<std::size_t>(replica.local_id())];
+}
+
+void Model::stop_training() { state_->stop_requested = true; }
+const Strategy& Model::strategy() const { return state_->strategy; }
+Optimizer Model::optimizer() const { return state_->ready("optimizer()").optimizer; }
+std::uint64_t Model::seed() const { return state_->seed; }
+std::int64_t Model::global_step() const { return state_->global_step; }
+
+std::int64_t Model::num_parameters() const {
+  std::int64_t count = 0;
+  for (const std::size_t place : state_->variables->trainable()) {
+    count += state_->variables->copy(0).parameters[place].tensor.numel();
+  }
+  return count;
+}
+
+std::map<std::string, at::Tensor> Model::values() const { return state_->variables->read(); }
+
+std::string Model::parameter_digest() const {
+  internal::Sha256 digest;
+  for (const auto& [name, value] : values()) {
+    digest.update(name.c_str(), name.size() + 1);
+    digest.update(value.data_ptr(), value.nbytes());
+  }
+  return digest.hex();
+}
+
+CompileOptions& Model::State::ready(const char* what) {
+  if (!compiled) throw FailedPrecondition(fmt::format("{} needs a compiled model: call compile() first", what));
+  return *compiled;
+}
+
+void Model::State::reset_metrics() {
+  for (const Metric& metric : compiled->metrics) metric.reset();
+}
+
+Logs Model::State::logs(double loss) const {
+  Logs logs;
+  logs.set("loss", loss);
+  for (const Metric& metric : compiled->metrics) logs.set(metric.name(), metric.result());
+  return logs;
+}
+
+}  // namespace tandem

@@ -67,8 +67,7 @@ class DatasetIterator {
   ~DatasetIterator();
 
   // The next element, or nothing at the end. Rethrows what a map function or a reader threw, once: the
-  // iteration and its threads have then ended, as at the end, and seek(position()) tries the same element
-  // again.
+  // iteration and its threads have then ended, and seek(position()) tries the same element again.
   std::optional<Batch> next();
 
   DatasetPosition position() const;
@@ -92,8 +91,8 @@ class DatasetIterator {
 // something that never changes, so it can be iterated any number of times, also at once. Methods throw
 // InvalidArgument for a count they cannot mean.
 //
-//   auto train = data::cifar10(dir,
-//   data::Split::kTrain).shuffle(50000).map(data::augment_cifar).batch(128).prefetch(2);
+//   auto train = data::cifar10(dir, data::Split::kTrain)
+//                    .shuffle(50000).map(data::augment_cifar).batch(128).prefetch(2);
 class Dataset {
  public:
   static constexpr std::int64_t kInfinite = -1;

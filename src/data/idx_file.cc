@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 namespace tandem::internal {
 namespace {
 
-constexpr std::int64_t kMaxSize = std::int64_t{1}
-                                  << 24;  // of one dimension: a larger one is a damaged header
+// Of one dimension: a larger one is a damaged header.
+constexpr std::int64_t kMaxSize = 1 << 24;
 constexpr std::int64_t kChunk = 1 << 20;
 
 // A file, gzipped or not (zlib tells by its first bytes), read from begin to end.

@@ -77,7 +77,9 @@ void ReplicaPool::run(const Job& job) {
 
 void ReplicaPool::work(int replica) {
   is_replica_thread = true;
-  at::set_num_threads(threads_per_replica_);  // counts for this thread alone
+  // The count is this thread's own, but a thread's first look at it fetches the process-wide default: look first, then set.
+  at::get_num_threads();
+  at::set_num_threads(threads_per_replica_);
   RandomScope random;
   std::uint64_t done = 0;
   std::unique_lock lock(mutex_);

@@ -49,7 +49,7 @@ TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
        {"bernoulli", "bernoulli.p", "bernoulli_.float", "bernoulli_.Tensor", "uniform_", "normal_", "random_",
         "random_.to", "random_.from", "exponential_", "geometric_", "log_normal_", "cauchy_", "multinomial", "poisson",
         "binomial", "normal.Tensor_float", "normal.float_Tensor", "normal.Tensor_Tensor", "rrelu_with_noise",
-        "rrelu_with_noise_", "randperm.generator"}) {
+        "rrelu_with_noise_", "randperm.generator", "randperm.generator_out"}) {
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&supply_generator>());
   }
 }

@@ -22,7 +22,7 @@ TEST(ResNetCifarTest, HasThePapersParameterCounts) {
 }
 
 TEST(ResNetCifarTest, RefusesASizeThatDoesNotExist) {
-  for (const std::int64_t size : {-4, 0, 2, 21, 50}) EXPECT_THROW(ResNetCifar{size}, InvalidArgument) << size;
+  for (const std::int64_t size : {-4, 0, 2, 21, 51}) EXPECT_THROW(ResNetCifar{size}, InvalidArgument) << size;
 }
 
 TEST(ResNetCifarTest, GivesOneScorePerClass) {

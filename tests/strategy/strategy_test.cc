@@ -54,7 +54,7 @@ TEST_P(EveryStrategy, ReducesToTheSumAndTheMeanOverReplicas) {
 TEST_P(EveryStrategy, AveragesAlongAnAxisOverAllElementsNotOverMeans) {
   // Replica i has i + 1 rows of value i.
   const auto values =
-      strategy_.run([](ReplicaContext& replica) { return torch::full({replica.id() + 1, 3}, 1.0 * replica.id()); });
+      strategy_.run([](ReplicaContext& replica) { return torch::full({replica.id() + 1, 3}, replica.id(), torch::kDouble); });
   double sum = 0;
   double count = 0;
   for (int i = 0; i < n_; ++i) {
@@ -62,7 +62,7 @@ TEST_P(EveryStrategy, AveragesAlongAnAxisOverAllElementsNotOverMeans) {
     count += i + 1;
   }
   EXPECT_TRUE(strategy_.reduce(ReduceOp::kMean, values, 0).allclose(torch::full({3}, sum / count, torch::kDouble)));
-  EXPECT_TRUE(strategy_.reduce(ReduceOp::kSum, values, 0).equal(torch::full({3}, sum)));
+  EXPECT_TRUE(strategy_.reduce(ReduceOp::kSum, values, 0).equal(torch::full({3}, sum, torch::kDouble)));
 }
 
 TEST_P(EveryStrategy, AllReducesInsideAReplica) {

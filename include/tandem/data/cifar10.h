@@ -23,8 +23,7 @@ Dataset cifar10(const std::string& dir, Split split);
 Dataset synthetic_cifar10(Split split, std::int64_t examples, std::uint64_t seed = 0);
 
 // The usual training augmentation: 4 pixels of padding, a random crop of 32x32, a random flip, then
-// standardize_image(). uint8 [3, 32, 32] in, float32 out. Takes a few microseconds, and no libtorch
-// operations.
+// standardize_image(). uint8 [3, 32, 32] in, float32 out. Takes a few microseconds.
 Batch augment_cifar(Batch example, ExampleRandom& random);
 
 // For evaluation: standardize_image() alone.

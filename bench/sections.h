@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+
+#include "report.h"
+
+namespace tandem::bench {
+
+// Each prints its table and adds its figures and bars to the report.
+
+// ResNet-20 on one and two replicas, and what a step spends on the exchange.
+void step_speed(int rounds, Report& report);
+
+// Shuffled, augmented batches of CIFAR-10 on one core. data_dir empty: generated images.
+// Throws NotFound or DataLoss for a folder without the data.
+void input_speed(int rounds, const std::string& data_dir, Report& report);
+
+// The all-reduce between two replicas beside a plain addition.
+void all_reduce_speed(int rounds, Report& report);
+
+// From the start of a process to the end of its first step, and the memory of a replica. Both run this
+// program again, with a flag that ends in one of the probes.
+void first_step(Report& report);
+void memory(Report& report);
+
+// In such a process: what it does, then what it tells on standard output.
+inline constexpr const char* kFirstStepProbe = "--first_step_probe";
+inline constexpr const char* kMemoryProbe = "--memory_probe";
+void first_step_probe();
+void memory_probe(int replicas);
+
+}  // namespace tandem::bench

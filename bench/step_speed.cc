@@ -1,0 +1,227 @@
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <array>
+#include <cstdio>
+#include <memory>
+
+#include "resnet20.h"
+#include "sections.h"
+#include "tandem/losses.h"
+#include "tandem/models/resnet.h"
+#include "tandem/one_device_strategy.h"
+#include "tandem/optimizers.h"
+#include "train/optimizer_binding.h"
+#include "turns.h"
+
+namespace tandem::bench {
+namespace {
+
+constexpr int kReplicas = 2;
+
+// What one size of batch should come to.
+struct Size {
+  std::int64_t rows;  // of each replica
+  int steps;          // in one turn
+  double exchange_bar;
+  double share_bar;  // 0: none
+};
+constexpr std::array kSizes{
+    Size{.rows = 128, .steps = 1, .exchange_bar = 0.96, .share_bar = 0.02},
+    Size{.rows = 16, .steps = 4, .exchange_bar = 0.93, .share_bar = 0},
+};
+
+enum Variant : std::size_t { kOneThread, kTwoThreads, kNoExchange, kMirrored };
+
+struct Turn {
+  double seconds = 0;
+  internal::UpdateTimes spent = {};  // on the exchange; the mean over the replicas
+};
+
+// A step of Model under some strategy.
+class ModelSteps {
+ public:
+  ModelSteps(const Strategy& strategy, std::int64_t rows)
+      : replicas_(strategy.num_replicas_in_sync()),
+        model_(make_resnet20(strategy)),
+        batch_(random_batch(replicas_, rows)) {}
+
+  Turn operator()(int steps) {
+    const internal::UpdateTimes before = spent();
+    const double seconds = seconds_of([&] {
+      for (int i = 0; i < steps; ++i) model_.train_step(batch_);
+    });
+    const internal::UpdateTimes after = spent();
+    return {seconds, {after.wait - before.wait, after.reduce - before.reduce, after.update - before.update}};
+  }
+
+ private:
+  internal::UpdateTimes spent() const {
+    internal::UpdateTimes mean;
+    for (int replica = 0; replica < replicas_; ++replica) {
+      const internal::UpdateTimes& times = model_.optimizer().binding().updater->times(replica);
+      mean.wait += times.wait / replicas_;
+      mean.reduce += times.reduce / replicas_;
+      mean.update += times.update / replicas_;
+    }
+    return mean;
+  }
+
+  int replicas_;
+  Model model_;
+  DistributedBatch batch_;
+};
+
+// Replicas that only wait for each other at the end of a step: what an exchange that costs nothing would
+// give. Each has a module and a libtorch optimizer of its own.
+class LockstepSteps {
+ public:
+  explicit LockstepSteps(std::int64_t rows)
+      : strategy_(mirrored(kReplicas)), batch_(random_batch(kReplicas, rows)) {
+    for (int i = 0; i < kReplicas; ++i) copies_.emplace_back();
+  }
+
+  Turn operator()(int steps) {
+    return {seconds_of([&] {
+      for (int i = 0; i < steps; ++i) step();
+    })};
+  }
+
+ private:
+  struct Copy {
+    Copy() {
+      torch::optim::SGDOptions decayed(kLearningRate);
+      decayed.momentum(kMomentum).weight_decay(kWeightDecay);
+      torch::optim::SGDOptions plain = decayed;
+      plain.weight_decay(0);
+      std::vector<at::Tensor> kernels;
+      std::vector<at::Tensor> others;
+      for (const auto& item : network->named_parameters()) {
+        (optimizers::kernels_only(item.key(), item.value()) ? kernels : others).push_back(item.value());
+      }
+      std::vector<torch::optim::OptimizerParamGroup> groups;
+      groups.emplace_back(std::move(kernels), std::make_unique<torch::optim::SGDOptions>(decayed));
+      groups.emplace_back(std::move(others), std::make_unique<torch::optim::SGDOptions>(plain));
+      optimizer = std::make_unique<torch::optim::SGD>(std::move(groups), decayed);
+    }
+
+    models::ResNetCifar network{kResNetSize};
+    std::unique_ptr<torch::optim::SGD> optimizer;
+  };
+
+  void step() {
+    strategy_.run(
+        [&](ReplicaContext& replica, const Batch& piece) {
+          Copy& copy = copies_[static_cast<std::size_t>(replica.local_id())];
+          const at::Tensor y_pred = copy.network(piece.x);
+          const at::Tensor loss = compute_average_loss(loss_.per_example(piece.y, y_pred), piece.rows());
+          const double value = loss.item<double>();
+          // Dropped, not zeroed: backward then puts its results there instead of adding them.
+          for (auto& group : copy.optimizer->param_groups()) {
+            for (auto& parameter : group.params()) parameter.mutable_grad().reset();
+          }
+          loss.backward();
+          copy.optimizer->step();
+          return value;
+        },
+        batch_);
+  }
+
+  MirroredStrategy strategy_;
+  DistributedBatch batch_;
+  Loss loss_ = losses::sparse_categorical_crossentropy();
+  std::vector<Copy> copies_;
+};
+
+Samples<Turn> measure(const Size& size, int rounds) {
+  ModelSteps one_thread(OneDeviceStrategy("/cpu:0", {.threads_per_replica = 1}), size.rows);
+  ModelSteps two_threads(OneDeviceStrategy("/cpu:0", {.threads_per_replica = kReplicas}),
+                         kReplicas * size.rows);
+  LockstepSteps no_exchange(size.rows);
+  ModelSteps mirrored_pair(mirrored(kReplicas), size.rows);
+  return take_turns<Turn>(
+      rounds, {[&] { return one_thread(size.steps); }, [&] { return two_threads(size.steps); },
+               [&] { return no_exchange(size.steps); }, [&] { return mirrored_pair(size.steps); }});
+}
+
+std::vector<double> images_per_second(const std::vector<Turn>& turns, double images) {
+  std::vector<double> rates;
+  for (const Turn& turn : turns) rates.push_back(images / turn.seconds);
+  return rates;
+}
+
+void print_ratio(const char* what, const Spread& spread) {
+  fmt::print("  {:<52} {:>8.3f}   ({:.3f} to {:.3f})\n", what, spread.median, spread.low, spread.high);
+}
+
+void report_speed(const Size& size, const Samples<Turn>& turns, Report& report) {
+  const auto replica_images = static_cast<double>(size.rows * size.steps);
+  const auto a = images_per_second(turns[kOneThread], replica_images);
+  const auto b = images_per_second(turns[kTwoThreads], kReplicas * replica_images);
+  const auto c = images_per_second(turns[kNoExchange], kReplicas * replica_images);
+  const auto d = images_per_second(turns[kMirrored], kReplicas * replica_images);
+  const auto rate = [&](const char* key, const std::string& what, const std::vector<double>& rates) {
+    fmt::print("  {:<52} {:>8.1f}\n", what, median(rates));
+    report.add(fmt::format("step_{}_{}_images_per_second", size.rows, key), median(rates));
+  };
+  rate("one_thread", fmt::format("a  one replica, 1 thread, batch {}", size.rows), a);
+  rate("two_threads", fmt::format("b  one replica, 2 threads, batch {}", kReplicas * size.rows), b);
+  rate("no_exchange", fmt::format("c  two replicas that exchange nothing, {} each", size.rows), c);
+  rate("mirrored", fmt::format("d  MirroredStrategy, 2 replicas, {} each", size.rows), d);
+
+  const Spread to_no_exchange = ratio(d, c);
+  const Spread to_two_threads = ratio(d, b);
+  const Spread to_one_thread = ratio(d, a);
+  print_ratio("d / c  what the exchange leaves", to_no_exchange);
+  print_ratio("d / b  replicas or threads", to_two_threads);
+  print_ratio("d / a  scaling", to_one_thread);
+  report.add(fmt::format("step_{}_mirrored_to_no_exchange", size.rows), to_no_exchange.median);
+  report.add(fmt::format("step_{}_mirrored_to_two_threads", size.rows), to_two_threads.median);
+  report.add(fmt::format("step_{}_mirrored_to_one_thread", size.rows), to_one_thread.median);
+  report.add({.what = fmt::format("{} per replica: mirrored / no exchange", size.rows),
+              .value = to_no_exchange.median,
+              .bar = size.exchange_bar,
+              .digits = 3});
+  report.add({.what = fmt::format("{} per replica: mirrored / one replica, 2 threads", size.rows),
+              .value = to_two_threads.median,
+              .wanted = Wanted::kAbove,
+              .bar = 1,
+              .digits = 3});
+}
+
+void report_shares(const Size& size, const std::vector<Turn>& turns, Report& report) {
+  constexpr double kPercent = 100;
+  const auto share = [&](const char* key, const char* what, auto spent) {
+    std::vector<double> shares;
+    for (const Turn& turn : turns) shares.push_back(kPercent * spent(turn.spent) / turn.seconds);
+    const Spread part = spread(std::move(shares));
+    fmt::print("  {:<52} {:>7.2f}%   ({:.2f}% to {:.2f}%)\n", what, part.median, part.low, part.high);
+    report.add(fmt::format("step_{}_{}_percent", size.rows, key), part.median);
+    return part.median;
+  };
+  using Times = internal::UpdateTimes;
+  const double exchange = share("reduce_and_update", "reduce and update, of a step of d",
+                                [](const Times& spent) { return spent.reduce + spent.update; });
+  share("wait", "wait for the other replica, of a step of d", [](const Times& spent) { return spent.wait; });
+  if (size.share_bar == 0) return;
+  report.add({.what = fmt::format("{} per replica: reduce and update", size.rows),
+              .value = exchange,
+              .wanted = Wanted::kBelow,
+              .bar = kPercent * size.share_bar,
+              .unit = "%"});
+}
+
+}  // namespace
+
+void step_speed(int rounds, Report& report) {
+  for (const Size& size : kSizes) {
+    fmt::print("\nResNet-{}, {} images per replica: images/s, ratios (middle half of {} rounds)\n",
+               kResNetSize, size.rows, rounds);
+    std::fflush(stdout);
+    const Samples<Turn> turns = measure(size, rounds);
+    report_speed(size, turns, report);
+    report_shares(size, turns[kMirrored], report);
+  }
+}
+
+}  // namespace tandem::bench

@@ -1,0 +1,120 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <limits>
+
+#include "data/support.h"
+#include "tandem/dataset.h"
+#include "tandem/error.h"
+
+namespace tandem {
+namespace {
+
+Batch add_noise(Batch batch, ExampleRandom& random) {
+  batch.x = batch.x.tensor() * 1000 + random.uniform_int(1000);
+  return batch;
+}
+
+struct Chain {
+  const char* name;
+  Dataset dataset;
+};
+
+void PrintTo(const Chain& chain, std::ostream* out) {
+  *out << chain.name;
+}
+
+class EveryChain : public testing::TestWithParam<Chain> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Chains, EveryChain,
+    testing::Values(Chain{"Source", numbers(9)},  //
+                    Chain{"Shuffle", numbers(9).shuffle(4)},
+                    Chain{"ShuffleOverMap", numbers(9).map(add_noise).shuffle(4)},
+                    Chain{"ParallelMap", numbers(40).map(add_noise, {.parallelism = 3})},
+                    Chain{"Batch", numbers(9).batch(2)},
+                    Chain{"FullBatches", numbers(9).batch(2, {.drop_remainder = true})},
+                    Chain{"Repeat", numbers(4).shuffle(4).repeat(3)},
+                    Chain{"RepeatForEver", numbers(4).repeat().take(11)},
+                    Chain{"Slices", numbers(20).skip(3).take(9)}, Chain{"Prefetch", numbers(9).prefetch(3)},
+                    Chain{"MapAfterBatch", numbers(9).batch(2).map(add_noise, {.parallelism = 2})},
+                    Chain{"EveryView", numbers(30)
+                                           .skip(2)
+                                           .take(25)
+                                           .shuffle(10)
+                                           .map(add_noise, {.parallelism = 2})
+                                           .repeat(2)
+                                           .map(add_noise)
+                                           .batch(4)
+                                           .map(add_noise, {.parallelism = 2})
+                                           .prefetch(2)}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(EveryChain, GoesOnFromAnyPositionAsIfUninterrupted) {
+  const Dataset& dataset = GetParam().dataset;
+  for (const std::int64_t epoch : {0, 3}) {
+    const IterateOptions options{.seed = 5, .epoch = epoch};
+    const auto all = batches_of(dataset, options);
+    ASSERT_EQ(std::ssize(all), dataset.cardinality());
+    for (std::int64_t from = 0; from <= std::ssize(all); ++from) {
+      auto elements = dataset.iterate(options);
+      for (std::int64_t i = 0; i < from; ++i) elements.next();
+      EXPECT_EQ(elements.position(), (DatasetPosition{epoch, from}));
+      // Backwards, forwards, and in an iterator of its own, from another epoch.
+      for (const std::int64_t to : {std::int64_t{0}, from, (from + std::ssize(all)) / 2}) {
+        elements.seek({epoch, to});
+        EXPECT_EQ(elements.position(), (DatasetPosition{epoch, to}));
+        EXPECT_EQ(rest_of(elements), (std::vector(all.begin() + to, all.end())));
+      }
+      auto other = dataset.iterate({.seed = 5, .epoch = 7});
+      other.seek({epoch, from});
+      EXPECT_EQ(rest_of(other), (std::vector(all.begin() + from, all.end())));
+    }
+  }
+}
+
+TEST_P(EveryChain, RefusesAPositionPastTheEndAndStaysWhereItIs) {
+  const Dataset& dataset = GetParam().dataset;
+  const auto all = batches_of(dataset);
+  auto elements = dataset.iterate();
+  elements.next();
+  for (const std::int64_t past : {std::ssize(all) + 1, std::numeric_limits<std::int64_t>::max()}) {
+    EXPECT_EQ(message_of<OutOfRange>([&] {
+                elements.seek({0, past});
+              }),
+              "seek to element " + std::to_string(past) + " of epoch 0: the dataset has only " +
+                  std::to_string(all.size()) + " elements");
+  }
+  EXPECT_THROW(elements.seek({0, -1}), InvalidArgument);
+  EXPECT_EQ(elements.position(), (DatasetPosition{0, 1}));
+  EXPECT_EQ(rest_of(elements), (std::vector(all.begin() + 1, all.end())));
+}
+
+TEST(PositionTest, DoesNotMakeWhatItSkips) {
+  std::atomic<int> made{0};
+  std::atomic<int> mapped{0};
+  const auto source = Dataset::from_function(1000, [&](std::int64_t index) {
+    ++made;
+    return Batch{at::Tensor(torch::tensor(index))};
+  });
+  const auto count = [&](Batch batch) {
+    ++mapped;
+    return batch;
+  };
+  auto batches = source.shuffle(1000).map(count).batch(10).repeat().iterate();
+  batches.seek({0, 250});
+  EXPECT_EQ(made, 0);
+  batches.next();
+  EXPECT_EQ(made, 10);
+  EXPECT_EQ(mapped, 10);
+}
+
+TEST(PositionTest, ReachesAFarPositionOfARepeatAtOnce) {
+  auto elements = numbers(3).repeat().iterate();
+  elements.seek({0, 3'000'000'000'001});
+  EXPECT_EQ(elements.next()->x.tensor().item<std::int64_t>(), 1);
+}
+
+}  // namespace
+}  // namespace tandem

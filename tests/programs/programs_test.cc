@@ -1,0 +1,161 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "support/process.h"
+#include "support/temp_folder.h"
+
+namespace tandem {
+namespace {
+
+using testing_support::ProcessResult;
+using testing_support::run_process;
+using testing_support::TempFolder;
+
+ProcessResult run(const std::string& program, std::vector<std::string> flags) {
+  flags.insert(flags.begin(), std::string(TANDEM_BIN) + "/" + program);
+  return run_process(flags, 120);
+}
+
+nlohmann::json read_json(const std::string& path) {
+  std::ifstream file(path);
+  return nlohmann::json::parse(file);
+}
+
+// One line that begins with the program's name, exit code 2, nothing else.
+void expect_refusal(const std::string& program, const std::vector<std::string>& flags, const std::string& part) {
+  const ProcessResult result = run(program, flags);
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_EQ(result.err.find(program + ": "), 0u) << result.err;
+  EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
+}
+
+void put_u32(std::string& out, std::uint32_t value) {
+  for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(value >> shift);
+}
+
+// Four idx files whose pictures tell their class by which part is bright.
+void write_mnist(const TempFolder& folder, int train, int test) {
+  std::mt19937 random(1);
+  for (const auto& [prefix, count] : {std::pair{"train", train}, {"t10k", test}}) {
+    std::string images;
+    put_u32(images, 2051);
+    put_u32(images, static_cast<std::uint32_t>(count));
+    put_u32(images, 28);
+    put_u32(images, 28);
+    std::string labels;
+    put_u32(labels, 2049);
+    put_u32(labels, static_cast<std::uint32_t>(count));
+    for (int i = 0; i < count; ++i) {
+      const int label = static_cast<int>(random() % 10);
+      labels += static_cast<char>(label);
+      for (int pixel = 0; pixel < 28 * 28; ++pixel) {
+        const bool bright = pixel / 78 == label;
+        images += static_cast<char>((bright ? 160 : 0) + random() % 64);
+      }
+    }
+    std::ofstream(folder.file(std::string(prefix) + "-images-idx3-ubyte"), std::ios::binary) << images;
+    std::ofstream(folder.file(std::string(prefix) + "-labels-idx1-ubyte"), std::ios::binary) << labels;
+  }
+}
+
+TEST(Programs, RefuseWrongFlagsWithOneLine) {
+  expect_refusal("resnet_cifar_main", {"--no_such_flag"}, "no_such_flag");
+  expect_refusal("resnet_cifar_main", {"--train_steps", "many"}, "train_steps");
+  expect_refusal("resnet_cifar_main", {"--train_epochs", "0"}, "--train_epochs is 0: expected 1 or more");
+  expect_refusal("resnet_cifar_main", {"--train_steps", "-3"}, "--train_steps is -3");
+  expect_refusal("resnet_cifar_main", {"--batch_size", "0"}, "--batch_size is 0");
+  expect_refusal("resnet_cifar_main", {"--distribution_strategy", "mirored"}, "expected one of off, one_device, mirrored");
+  expect_refusal("resnet_cifar_main", {"--distribution_strategy", "multi_worker_mirrored"}, "not in this version yet");
+  expect_refusal("resnet_cifar_main", {"--num_gpus", "8"}, "use num_cpus 8");
+  expect_refusal("resnet_cifar_main", {"--threads_per_replica", "-1"}, "threads_per_replica is -1");
+  expect_refusal("mnist", {"--on_nan", "maybe"}, "expected stop or continue");
+}
+
+TEST(Programs, RefuseWrongInputAfterNamingTheStrategy) {
+  // These are found once the strategy has been announced; the last line is the refusal.
+  const auto last_line = [](const std::string& program, const std::vector<std::string>& flags) {
+    const ProcessResult result = run(program, flags);
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    return result.err.substr(result.err.rfind(program + ": "));
+  };
+  EXPECT_NE(last_line("resnet_cifar_main", {"--data_dir", "/nonexistent"}).find("/nonexistent"), std::string::npos);
+  EXPECT_NE(last_line("resnet_cifar_main", {"--resnet_size", "21"}).find("size 21 does not exist"), std::string::npos);
+  EXPECT_NE(last_line("resnet_cifar_main", {"--num_cpus", "4", "--batch_size", "3"})
+                .find("global batch of 3 is smaller than the 4 replicas"),
+            std::string::npos);
+  EXPECT_NE(last_line("mnist", {"--learning_rate", "-1"}).find("learning_rate is -1"), std::string::npos);
+  EXPECT_NE(last_line("mnist", {"--data_dir", "/nonexistent"}).find("/nonexistent"), std::string::npos);
+}
+
+TEST(Programs, WriteNothingForAMetricsFolderThatDoesNotExist) {
+  TempFolder folder;
+  expect_refusal("mnist", {"--metrics_json", folder.file("no/such/m.json")}, "there is no folder");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Programs, PrintHelp) {
+  const ProcessResult result = run("mnist", {"--help"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_NE(result.out.find("--distribution_strategy"), std::string::npos);
+}
+
+TEST(ResnetCifarMain, TrainsOnGeneratedDataAndRepeatsItselfBitForBit) {
+  TempFolder folder;
+  const auto train = [&](const std::string& name, const std::string& seed) {
+    const ProcessResult result =
+        run("resnet_cifar_main", {"--use-synthetic-data", "--train-steps=3", "--batch_size", "8", "--num_cpus", "2", "--seed", seed,
+                                  "--skip_eval", "--metrics_json", folder.file(name)});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return read_json(folder.file(name));
+  };
+  const auto first = train("a.json", "1");
+  EXPECT_EQ(first["steps"], 3);
+  EXPECT_EQ(first["replicas"], 2);
+  EXPECT_EQ(first["strategy"], "mirrored");
+  EXPECT_EQ(first["seed"], 1);
+  EXPECT_GE(first["threads_per_replica"], 1);
+  EXPECT_GT(first["images_per_second"], 0);
+  EXPECT_GT(first["loss"], 0);
+  EXPECT_FALSE(first.contains("accuracy"));
+  EXPECT_EQ(first["parameter_digest"].get<std::string>().size(), 64u);
+  EXPECT_EQ(train("b.json", "1")["parameter_digest"], first["parameter_digest"]);
+  EXPECT_NE(train("c.json", "2")["parameter_digest"], first["parameter_digest"]);
+}
+
+TEST(Mnist, LearnsUnderEveryStrategy) {
+  TempFolder folder;
+  write_mnist(folder, 600, 200);
+  for (const std::string strategy : {"off", "one_device", "mirrored"}) {
+    const ProcessResult result =
+        run("mnist", {"--data_dir", folder.path(), "--distribution_strategy", strategy, "--train_epochs", "2", "--batch_size", "20",
+                      "--seed", "1", "--metrics_json", folder.file("m.json")});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_NE(result.out.find("Epoch 2/2\n30/30 - "), std::string::npos) << result.out;
+    const auto figures = read_json(folder.file("m.json"));
+    EXPECT_GT(figures["accuracy"], 0.9) << strategy;
+    EXPECT_EQ(figures["steps"], 60);
+  }
+}
+
+TEST(Mnist, StopsWhenTheLossIsNotANumberUnlessToldToGoOn) {
+  TempFolder folder;
+  write_mnist(folder, 60, 20);
+  std::vector<std::string> flags = {"--data_dir", folder.path(), "--learning_rate", "1e30", "--batch_size", "10", "--skip_eval",
+                                    "--metrics_json", folder.file("m.json")};
+  const ProcessResult stopped = run("mnist", flags);
+  EXPECT_EQ(stopped.exit_code, 1);
+  EXPECT_NE(stopped.err.find("the loss is "), std::string::npos) << stopped.err;
+  EXPECT_NE(stopped.err.find("at step "), std::string::npos) << stopped.err;
+  EXPECT_FALSE(std::filesystem::exists(folder.file("m.json")));
+  flags.insert(flags.end(), {"--on_nan", "continue", "--train_steps", "8"});
+  EXPECT_EQ(run("mnist", flags).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -5,7 +5,7 @@
 //
 // Ends with a line such as
 //
-//   lenet, mirrored, 2 replicas: 9,800 images/s, test accuracy 0.9012
+//   lenet, mirrored, 2 replicas: 4400 images/s, loss 0.2161, test accuracy 0.9012
 #include <fmt/format.h>
 
 #include <memory>
@@ -66,7 +66,9 @@ void train(const Flags& flags) {
              figures->images_per_second(), figures->loss(),
              accuracy ? fmt::format(", test accuracy {:.4f}", *accuracy) : "");
   if (flags.compare_one_replica) {
-    fmt::print("one replica alone: {:.0f} images/s\n", one_replica_speed(flags, strategy, examples));
+    const double alone = one_replica_speed(flags, strategy, examples);
+    fmt::print("one replica alone: {:.0f} images/s, so {} do {:.2f} times as much\n", alone, strategy.num_replicas_in_sync(),
+               figures->images_per_second() / alone);
   }
   if (!flags.metrics_json.empty()) figures->write_json(flags.metrics_json, model, accuracy);
 }

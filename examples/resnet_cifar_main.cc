@@ -5,7 +5,7 @@
 //
 // Ends with a line such as
 //
-//   resnet-20, mirrored, 2 replicas: 412 images/s, test accuracy 0.9123
+//   resnet-20, mirrored, 2 replicas: 412 images/s, loss 0.2514, test accuracy 0.9123
 #include <fmt/format.h>
 
 #include <memory>

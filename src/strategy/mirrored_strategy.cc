@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "base/log.h"
+#include "cluster/environment.h"
 #include "strategy/strategy_impl.h"
 
 namespace tandem {
@@ -19,6 +20,9 @@ std::shared_ptr<internal::StrategyImpl> make_impl(const MirroredOptions& options
   for (const Device& device : impl->devices()) names.push_back(device.name());
   internal::log_info("MirroredStrategy: {} replicas on {}, threads per replica {}, gradients meet by {}", names.size(),
                      fmt::join(names, ", "), impl->threads_per_replica(), impl->cross_device_ops().name());
+  if (internal::tf_config_variable()) {
+    internal::log_info("TF_CONFIG is set, but MirroredStrategy is for one machine: ignored");
+  }
   return impl;
 }
 

@@ -128,6 +128,20 @@ TEST(ResnetCifarMain, TrainsOnGeneratedDataAndRepeatsItselfBitForBit) {
   EXPECT_NE(train("c.json", "2")["parameter_digest"], first["parameter_digest"]);
 }
 
+TEST(ResnetCifarMain, IgnoresTfConfigWithANoticeUnderMirrored) {
+  setenv("TF_CONFIG", "{not even json", 1);
+  const ProcessResult result = run("resnet_cifar_main", {"--train_steps", "1", "--batch_size", "4", "--skip_eval"});
+  unsetenv("TF_CONFIG");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.err.find("TF_CONFIG is set, but MirroredStrategy is for one machine: ignored"), std::string::npos) << result.err;
+}
+
+TEST(Quickstart, LearnsItsLine) {
+  const ProcessResult result = run("quickstart", {});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("y = 3.00 x + 2.00"), std::string::npos) << result.out;
+}
+
 TEST(Mnist, LearnsUnderEveryStrategy) {
   TempFolder folder;
   write_mnist(folder, 600, 200);

@@ -13,12 +13,13 @@ if(TANDEM_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
-# A rebuild on a machine that has ccache costs seconds. The precompiled header needs the sloppiness: GCC
-# records its time stamp, which says nothing about its contents.
+# A rebuild on a machine that has ccache costs seconds, also in another clone. The precompiled header needs the sloppiness:
+# GCC records its time stamp, which says nothing about its contents.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env
+      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
       ${CCACHE_PROGRAM})
 endif()

@@ -55,7 +55,7 @@ void require_positive(const char* flag, std::optional<std::int64_t> value) {
 
 void TrainingFlags::add_to(CLI::App& app) {
   app.add_option("--data_dir", data_dir, "Folder with the data files");
-  app.add_option("--distribution_strategy", distribution_strategy, "off, one_device or mirrored")->capture_default_str();
+  app.add_option("--distribution_strategy", distribution_strategy, "off, one_device, mirrored or central_storage")->capture_default_str();
   app.add_option("--num_gpus", devices.num_gpus, "Replicas on GPUs (0: all that are visible)");
   app.add_option("--num_cpus", devices.num_cpus, "Replicas on logical CPU devices (0: one per core, 8 at most)");
   app.add_option("--threads_per_replica", devices.threads_per_replica, "Threads of each CPU replica (0: its share of the cores)");

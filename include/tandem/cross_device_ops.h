@@ -31,4 +31,11 @@ class CrossDeviceOps {
 // them, in place. For one strategy at a time.
 std::shared_ptr<CrossDeviceOps> shared_memory_all_reduce();
 
+// TensorFlow's ReductionToOneDevice: everything is copied to the first replica's device, added there, and copied back. Works
+// between any devices. For one strategy at a time.
+std::shared_ptr<CrossDeviceOps> reduction_to_one_device();
+
+// NVIDIA's NCCL. Not in this build: says so in the log and gives what works instead.
+std::shared_ptr<CrossDeviceOps> nccl_all_reduce();
+
 }  // namespace tandem

@@ -34,6 +34,7 @@ class Network {
 
   at::Tensor operator()(const Tensors& x) const { return forward_(x); }
   torch::nn::Module& module() const { return *module_; }
+  const std::shared_ptr<torch::nn::Module>& shared_module() const { return module_; }
 
  private:
   std::shared_ptr<torch::nn::Module> module_;
@@ -43,6 +44,9 @@ class Network {
 struct ModelOptions {
   // Decides the initial values, dropout and shuffling. Unset: drawn, and told in the log.
   std::optional<std::uint64_t> seed = {};
+  // Turns every batch norm of the model (torch::nn::BatchNorm1d to 3d, unmodified) into a synchronised one: in training it
+  // normalises with the statistics of all replicas' rows. See sync_batch_norm.h.
+  bool sync_batch_norm = false;
 };
 
 struct CompileOptions {
@@ -108,6 +112,12 @@ class Model {
 
   // The loss and the metrics over the dataset, each example counted once. Batch norm uses the mean of the replicas' statistics.
   Logs evaluate(const Dataset& data, EvaluateOptions options = {});
+
+  // The model's output for every row, in the order of the rows. Needs no compile().
+  at::Tensor predict(const Dataset& data, EvaluateOptions options = {});
+
+  // A table of the layers with their weights, and how much memory the parameters of all replicas take.
+  std::string summary() const;
 
   // One optimizer step on one global batch; what fit calls. Returns the loss: the mean over the rows of the batch.
   double train_step(const DistributedBatch& batch, OnNan on_nan = OnNan::kStop);

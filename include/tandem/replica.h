@@ -70,7 +70,8 @@ class ReplicaContext {
   at::Tensor scale(const at::Tensor& mean_loss) const;
 
   // The tensor summed (or averaged) over the replicas, added in replica order; every replica must call it alike, with
-  // the same shape and dtype. Blocks until all have; throws Aborted if another replica fails meanwhile.
+  // the same shape and dtype. Blocks until all have; throws Aborted if another replica fails meanwhile. Differentiable: the
+  // gradient of a sum over replicas is the sum of their gradients, so backward is a collective too.
   at::Tensor all_reduce(ReduceOp op, const at::Tensor& tensor);
 
   // For the rooms above.
@@ -88,5 +89,8 @@ class ReplicaContext {
   std::int64_t local_rows_ = 0;
   std::int64_t global_rows_ = 0;
 };
+
+// The replica that this thread is running, inside Strategy::run(); null elsewhere.
+ReplicaContext* get_replica_context();
 
 }  // namespace tandem

@@ -127,7 +127,7 @@ struct StrategyFlags {
   int threads_per_replica = 0;
 };
 
-// The strategy that a --distribution_strategy flag names: "off" or "one_device", "mirrored".
+// The strategy that a --distribution_strategy flag names: "off" or "one_device", "mirrored", "central_storage".
 // Throws InvalidArgument for a name that is none, Unimplemented for one that this version does not have yet.
 Strategy strategy_from_flag(const std::string& name, StrategyFlags flags = {});
 

@@ -6,6 +6,7 @@
 
 #include "tandem/batch.h"
 #include "tandem/callbacks.h"
+#include "tandem/central_storage_strategy.h"
 #include "tandem/cross_device_ops.h"
 #include "tandem/data/cifar10.h"
 #include "tandem/data/mnist.h"
@@ -22,3 +23,4 @@
 #include "tandem/optimizers.h"
 #include "tandem/replica.h"
 #include "tandem/strategy.h"
+#include "tandem/sync_batch_norm.h"

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "data/random.h"
+#include "base/random.h"
 #include "data/views.h"
 #include "tandem/error.h"
 

@@ -1,4 +1,4 @@
-#include "data/random.h"
+#include "base/random.h"
 
 #include <fmt/format.h>
 

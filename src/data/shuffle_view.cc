@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/random.h"
+#include "base/random.h"
 #include "data/source_view.h"
 #include "data/views.h"
 #include "tandem/error.h"

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <utility>
 
-#include "data/random.h"
+#include "base/random.h"
 #include "tandem/data/cifar10.h"
 #include "tandem/error.h"
 

@@ -62,10 +62,14 @@ void FlatBuffers::attach(int index) {
   Replica& replica = replicas_[static_cast<std::size_t>(index)];
   const auto& parameters = variables_->copy(index).parameters;
   const c10::Device device = parameters[places_[0]].tensor.device();
-  for (const FlatGroup& group : groups_) {
-    const auto options = at::TensorOptions().dtype(group.dtype).device(device);
-    replica.parameters.push_back(at::zeros({group.elements}, options));
-    replica.gradients.push_back(at::zeros({group.elements}, options));
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    const auto buffer = [&](const c10::Device& where) {
+      return at::zeros({groups_[i].elements}, at::TensorOptions().dtype(groups_[i].dtype).device(where));
+    };
+    if (central() && index == 0) central_.push_back(buffer(at::kCPU));
+    replica.parameters.push_back(central() && device.is_cpu() ? central_[i] : buffer(device));
+    replica.gradients.push_back(buffer(device));
+    if (central() && !device.is_cpu()) replica.staged.push_back(buffer(at::kCPU));
   }
   replica.reached.assign(slots_.size(), 0);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
@@ -81,6 +85,9 @@ void FlatBuffers::attach(int index) {
     }));
     replica.leaves.push_back(std::move(leaf));
   }
+  if (central() && index == 0 && !device.is_cpu()) {
+    for (std::size_t i = 0; i < groups_.size(); ++i) central_[i].copy_(replica.parameters[i]);
+  }
 }
 
 const at::Tensor& FlatBuffers::parameters(int replica, int group) const {
@@ -89,6 +96,20 @@ const at::Tensor& FlatBuffers::parameters(int replica, int group) const {
 
 const at::Tensor& FlatBuffers::gradients(int replica, int group) const {
   return at_index(replicas_[static_cast<std::size_t>(replica)].gradients, group);
+}
+
+const at::Tensor& FlatBuffers::home(int replica, int group) const {
+  return central() ? at_index(central_, group) : parameters(replica, group);
+}
+
+const at::Tensor& FlatBuffers::host_gradients(int replica, int group) const {
+  const Replica& mine = replicas_[static_cast<std::size_t>(replica)];
+  return at_index(mine.staged.empty() ? mine.gradients : mine.staged, group);
+}
+
+void FlatBuffers::stage_gradients(int replica) {
+  Replica& mine = replicas_[static_cast<std::size_t>(replica)];
+  for (std::size_t i = 0; i < mine.staged.size(); ++i) mine.staged[i].copy_(mine.gradients[i]);
 }
 
 const at::Tensor& FlatBuffers::parameter(int replica, std::size_t slot) const {

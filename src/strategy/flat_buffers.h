@@ -43,12 +43,19 @@ class FlatBuffers {
   FlatBuffers& operator=(const FlatBuffers&) = delete;
 
   int replicas() const { return variables_->replicas(); }
+  bool central() const { return variables_->placement() == Placement::kCentral; }
   const std::vector<Slot>& slots() const { return slots_; }
   const std::vector<FlatGroup>& groups() const { return groups_; }
 
-  // A group's whole buffer.
+  // A group's whole buffer on the replica's device. With central storage the CPU replicas have one and the same.
   const at::Tensor& parameters(int replica, int group) const;
   const at::Tensor& gradients(int replica, int group) const;
+
+  // The buffer that a replica's shard of the update is done in: its own, or with central storage the one copy on the CPU.
+  const at::Tensor& home(int replica, int group) const;
+  // A replica's gradients as the CPU sees them: for a GPU replica, what stage_gradients() copied last.
+  const at::Tensor& host_gradients(int replica, int group) const;
+  void stage_gradients(int replica);
 
   // One parameter of one replica (the leaf tensor of the module).
   const at::Tensor& parameter(int replica, std::size_t slot) const;
@@ -70,6 +77,7 @@ class FlatBuffers {
     std::vector<at::Tensor> gradient_views;  // by slot
     std::vector<at::Tensor> parameters;      // by group
     std::vector<at::Tensor> gradients;       // by group
+    std::vector<at::Tensor> staged;          // by group; of a GPU replica under central storage, else empty
     std::vector<std::uint8_t> reached;       // by slot; written by hooks on the replica's thread
     std::vector<unsigned> hooks;             // by slot
   };
@@ -82,6 +90,7 @@ class FlatBuffers {
   std::vector<Slot> slots_;
   std::vector<FlatGroup> groups_;
   std::vector<Replica> replicas_;
+  std::vector<at::Tensor> central_;  // by group; empty unless storage is central
 };
 
 }  // namespace tandem::internal

@@ -32,13 +32,6 @@ void supply_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, t
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
 }
 
-std::uint64_t mix(std::uint64_t x) {  // the finaliser of splitmix64
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) { library.fallback(torch::CppFunction::makeFallthrough()); }
@@ -62,9 +55,5 @@ RandomScope::RandomScope(std::uint64_t seed)
 RandomScope::~RandomScope() { current_generator = outer_; }
 
 void RandomScope::reseed(std::uint64_t seed) { cpu_.set_current_seed(seed); }
-
-std::uint64_t mix_seed(std::uint64_t seed, std::uint64_t step, std::uint64_t replica) {
-  return mix(mix(mix(seed) ^ step) ^ replica);
-}
 
 }  // namespace tandem::internal

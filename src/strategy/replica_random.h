@@ -28,7 +28,4 @@ class RandomScope {
   c10::impl::IncludeDispatchKeyGuard key_;
 };
 
-// One number from several, well mixed: equal inputs give equal streams, any difference gives unrelated ones.
-std::uint64_t mix_seed(std::uint64_t seed, std::uint64_t step, std::uint64_t replica);
-
 }  // namespace tandem::internal

@@ -11,7 +11,8 @@ class ReplicatedUpdater final : public Updater {
  public:
   ReplicatedUpdater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec, Meeting& meeting, CrossDeviceOps& ops)
       : Updater(std::move(variables), spec), meeting_(meeting), ops_(ops) {
-    for (int replica = 0; replica < buffers_.replicas(); ++replica) {
+    // The one copy of central storage has one optimizer, the first replica's.
+    for (int replica = 0; replica < (buffers_.central() ? 1 : buffers_.replicas()); ++replica) {
       std::vector<std::vector<at::Tensor>> by_option(static_cast<std::size_t>(spec.option_groups));
       for (std::size_t i = 0; i < buffers_.slots().size(); ++i) {
         const FlatGroup& group = buffers_.groups()[static_cast<std::size_t>(buffers_.slots()[i].group)];
@@ -32,11 +33,13 @@ class ReplicatedUpdater final : public Updater {
       }
     });
     timed(times.update, [&] {
+      if (replica >= static_cast<int>(optimizers_.size())) return;
       for (std::size_t i = 0; i < buffers_.slots().size(); ++i) {
         // An optimizer skips a parameter without a gradient; begin_step() attaches it again.
         if (!buffers_.has_gradient(i)) buffers_.parameter(replica, i).mutable_grad() = at::Tensor();
       }
       optimizer(replica).step();
+      if (buffers_.central()) refresh_caches();
     });
     timed(times.wait, [&] { meeting_.arrive(replica, "minimize"); });  // nobody asks has_gradient() any more
   }
@@ -57,7 +60,7 @@ class ReplicatedUpdater final : public Updater {
   void load_state(const OptimizerState& state) override {
     refuse_unknown();
     check_state(state);
-    for (int replica = 0; replica < buffers_.replicas(); ++replica) {
+    for (int replica = 0; replica < static_cast<int>(optimizers_.size()); ++replica) {
       for (std::size_t i = 0; i < buffers_.slots().size(); ++i) {
         const auto found = state.find(buffers_.slots()[i].name);
         if (found == state.end()) continue;
@@ -75,6 +78,17 @@ class ReplicatedUpdater final : public Updater {
   }
 
  private:
+  // Central storage: what the first replica updated, to the copy on the CPU and to the other GPUs, if there are any.
+  void refresh_caches() {
+    for (int group = 0; group < static_cast<int>(buffers_.groups().size()); ++group) {
+      const at::Tensor& updated = buffers_.parameters(0, group);
+      if (!buffers_.home(0, group).is_same(updated)) buffers_.home(0, group).copy_(updated);
+      for (int r = 1; r < buffers_.replicas(); ++r) {
+        if (!buffers_.parameters(r, group).is_same(updated)) buffers_.parameters(r, group).copy_(updated);
+      }
+    }
+  }
+
   void refuse_unknown() const {
     if (is_element_wise(optimizer(0))) return;
     throw Unimplemented("the state of this optimizer is of a type that tandem does not know: only that of SGD, Adam, AdamW, "

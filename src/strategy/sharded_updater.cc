@@ -34,6 +34,7 @@ class ShardedUpdater final : public Updater {
   void apply(int replica) override {
     const torch::NoGradGuard no_grad;
     UpdateTimes& times = times_[static_cast<std::size_t>(replica)];
+    timed(times.reduce, [&] { buffers_.stage_gradients(replica); });
     timed(times.wait, [&] { meeting_.arrive(replica, kName); });  // every replica's gradients are complete
     timed(times.reduce, [&] {
       choose_segments(replica);
@@ -82,8 +83,8 @@ void ShardedUpdater::make_shard(int replica, const OptimizerSpec& spec) {
     const auto [begin, end] = share_of(flat.elements, replica, buffers_.replicas());
     mine.ranges.emplace_back(begin, end);
     // A lone replica's sum is its gradient.
-    mine.sums.push_back(buffers_.replicas() == 1 ? buffers_.gradients(0, group)
-                                                 : at::empty_like(buffers_.gradients(replica, group)));
+    mine.sums.push_back(buffers_.replicas() == 1 ? buffers_.host_gradients(0, group)
+                                                 : at::empty_like(buffers_.host_gradients(replica, group)));
     if (begin == end) continue;
     mine.segments.push_back(make_segment(replica, group, begin, end));
     by_option[static_cast<std::size_t>(flat.option_group)].push_back(mine.segments.back().parameter);
@@ -93,7 +94,7 @@ void ShardedUpdater::make_shard(int replica, const OptimizerSpec& spec) {
 
 Segment ShardedUpdater::make_segment(int replica, int group, std::int64_t begin, std::int64_t end) {
   const torch::NoGradGuard no_grad;
-  Segment segment{group, begin, end, buffers_.parameters(replica, group).slice(0, begin, end).detach()};
+  Segment segment{group, begin, end, buffers_.home(replica, group).slice(0, begin, end).detach()};
   segment.parameter.mutable_grad() = shard(replica).sums[static_cast<std::size_t>(group)].slice(0, begin, end);
   return segment;
 }
@@ -174,9 +175,8 @@ void ShardedUpdater::reduce(int replica) {
   for (int group = 0; group < static_cast<int>(mine.ranges.size()); ++group) {
     const auto [begin, end] = mine.ranges[static_cast<std::size_t>(group)];
     std::vector<at::Tensor> sources;
-    for (int r = 0; r < buffers_.replicas(); ++r) sources.push_back(buffers_.gradients(r, group));
-    std::vector<at::Tensor> sum = {mine.sums[static_cast<std::size_t>(group)]};
-    sum_range(sources, sum, begin, end);
+    for (int r = 0; r < buffers_.replicas(); ++r) sources.push_back(buffers_.host_gradients(r, group));
+    sum_range(sources, {mine.sums[static_cast<std::size_t>(group)]}, begin, end);
   }
 }
 
@@ -184,12 +184,18 @@ void ShardedUpdater::hand_out(int replica) {
   Shard& mine = shard(replica);
   for (int group = 0; group < static_cast<int>(mine.ranges.size()); ++group) {
     const auto [begin, end] = mine.ranges[static_cast<std::size_t>(group)];
-    const std::vector<at::Tensor> source = {buffers_.parameters(replica, group)};
+    const at::Tensor& home = buffers_.home(replica, group);
     std::vector<at::Tensor> others;
     for (int r = 0; r < buffers_.replicas(); ++r) {
-      if (r != replica) others.push_back(buffers_.parameters(r, group));
+      const at::Tensor& theirs = buffers_.parameters(r, group);
+      if (theirs.is_same(home)) continue;  // its own, or the one copy of central storage
+      if (theirs.is_cpu()) {
+        others.push_back(theirs);
+      } else {
+        theirs.slice(0, begin, end).copy_(home.slice(0, begin, end));
+      }
     }
-    if (!others.empty()) sum_range(source, others, begin, end);
+    if (!others.empty()) sum_range({home}, others, begin, end);
   }
 }
 

@@ -100,22 +100,4 @@ std::optional<DistributedBatch> DistributedDataset::next_as_optional() {
   return DistributedBatch(std::move(pieces), rows);
 }
 
-int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas_in_sync(); }
-
-at::Tensor ReplicaContext::scale(const at::Tensor& mean_loss) const {
-  if (global_rows_ == 0) {
-    throw FailedPrecondition("scale() needs the rows of the step: give run() the DistributedBatch as an argument");
-  }
-  return mean_loss * (static_cast<double>(local_rows_) / static_cast<double>(global_rows_));
-}
-
-at::Tensor ReplicaContext::all_reduce(ReduceOp op, const at::Tensor& tensor) {
-  if (tensor.requires_grad() && at::GradMode::is_enabled()) {
-    throw Unimplemented("all_reduce() of a tensor that requires gradients: detach() it first");
-  }
-  at::Tensor sum = tensor.detach().clone(at::MemoryFormat::Contiguous);
-  strategy_.cross_device_ops().all_reduce(strategy_.meeting(), local_id_, sum);
-  return op == ReduceOp::kSum ? sum : sum.div_(num_replicas_in_sync());
-}
-
 }  // namespace tandem

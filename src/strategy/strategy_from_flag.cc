@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "tandem/central_storage_strategy.h"
 #include "tandem/error.h"
 #include "tandem/mirrored_strategy.h"
 #include "tandem/one_device_strategy.h"
@@ -7,8 +8,8 @@
 namespace tandem {
 namespace {
 
-constexpr const char* kNames = "off, one_device, mirrored";
-constexpr const char* kLater[] = {"central_storage", "multi_worker_mirrored", "parameter_server", "tpu"};
+constexpr const char* kNames = "off, one_device, mirrored, central_storage";
+constexpr const char* kLater[] = {"multi_worker_mirrored", "parameter_server", "tpu"};
 
 // --num_gpus N means /gpu:0 to /gpu:N-1, --num_cpus likewise.
 std::vector<std::string> device_names(const StrategyFlags& flags) {
@@ -46,6 +47,9 @@ Strategy strategy_from_flag(const std::string& name, StrategyFlags flags) {
   }
   if (name == "mirrored") {
     return MirroredStrategy({.devices = devices, .threads_per_replica = flags.threads_per_replica});
+  }
+  if (name == "central_storage") {
+    return CentralStorageStrategy({.compute_devices = devices, .threads_per_replica = flags.threads_per_replica});
   }
   for (const char* later : kLater) {
     if (name == later) {

@@ -6,15 +6,25 @@
 
 #include <algorithm>
 
-#include "base/log.h"
+#include "base/random.h"
 #include "strategy/replica_random.h"
 #include "strategy/torch_device.h"
 #include "strategy/updater.h"
-#include "strategy/variables.h"
 #include "tandem/error.h"
 
 namespace tandem::internal {
 namespace {
+
+thread_local ReplicaContext* running_replica = nullptr;
+
+// Sets the thread's replica for the length of one function.
+class RunningReplica {
+ public:
+  explicit RunningReplica(ReplicaContext& replica) { running_replica = &replica; }
+  ~RunningReplica() { running_replica = nullptr; }
+  RunningReplica(const RunningReplica&) = delete;
+  RunningReplica& operator=(const RunningReplica&) = delete;
+};
 
 int threads_for(const StrategySetup& setup) {
   if (setup.threads_per_replica < 0) {
@@ -46,11 +56,14 @@ void StrategyImpl::run(const std::function<void(ReplicaContext&)>& fn, const Dis
       replica.local_rows_ = (*batch)[static_cast<std::size_t>(local)].rows();
       replica.global_rows_ = batch->global_rows();
     }
-    random.reseed(mix_seed(seed_, step, static_cast<std::uint64_t>(replica.id())));
+    random.reseed(seed_of_stream(seed_of_stream(seed_, step), static_cast<std::uint64_t>(replica.id())));
     const c10::OptionalDeviceGuard guard(torch_device(device));
+    const RunningReplica running(replica);
     fn(replica);
   }});
 }
+
+ReplicaContext* StrategyImpl::current_replica() { return running_replica; }
 
 void StrategyImpl::seed_random(std::uint64_t seed, std::int64_t step) {
   seed_ = seed;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "strategy/replica_pool.h"
+#include "strategy/variables.h"
 #include "tandem/cross_device_ops.h"
 #include "tandem/device.h"
 #include "tandem/replica.h"
@@ -15,7 +16,6 @@
 namespace tandem::internal {
 
 class Updater;
-class Variables;
 struct OptimizerSpec;
 
 struct StrategySetup {
@@ -23,6 +23,7 @@ struct StrategySetup {
   std::vector<Device> devices;
   int threads_per_replica = 0;  // 0: the usable cores divided by the replicas
   std::shared_ptr<CrossDeviceOps> cross_device_ops;
+  Placement placement = Placement::kMirrored;
 };
 
 // What stands behind a Strategy: the replica threads, and how gradients meet. The one-process strategies differ only in
@@ -37,6 +38,7 @@ class StrategyImpl {
   const std::string& name() const { return setup_.name; }
   const std::vector<Device>& devices() const { return setup_.devices; }
   int num_local_replicas() const { return static_cast<int>(setup_.devices.size()); }
+  Placement placement() const { return setup_.placement; }
   int threads_per_replica() const { return pool_.threads_per_replica(); }
   virtual int num_replicas_in_sync() const { return num_local_replicas(); }
 
@@ -45,6 +47,9 @@ class StrategyImpl {
 
   Meeting& meeting() { return pool_.meeting(); }
   CrossDeviceOps& cross_device_ops() { return *setup_.cross_device_ops; }
+
+  // The replica that runs on this thread, or null.
+  static ReplicaContext* current_replica();
 
   // How an optimizer's step reaches these variables. Called in cross-replica context.
   virtual std::unique_ptr<Updater> make_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& optimizer);

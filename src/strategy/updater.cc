@@ -49,7 +49,8 @@ std::unique_ptr<Updater> make_updater(std::shared_ptr<Variables> variables, cons
     throw InvalidArgument("LBFGS evaluates the loss several times in one step, which replicas in sync cannot do: use SGD, Adam "
                           "or another first-order optimizer");
   }
-  if (ops.shares_memory() && is_element_wise(*optimizer)) {
+  const bool one_memory = ops.shares_memory() || variables->placement() == Placement::kCentral;
+  if (one_memory && is_element_wise(*optimizer)) {
     return make_sharded_updater(std::move(variables), spec, meeting);
   }
   return make_replicated_updater(std::move(variables), spec, meeting, ops);

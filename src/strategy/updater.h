@@ -84,7 +84,8 @@ class Updater {
   std::vector<UpdateTimes> times_;                                    // by replica
 };
 
-// Sharded where the replicas share memory and the optimizer works element by element, else replicated.
+// Sharded where the replicas share memory (or one copy of the parameters) and the optimizer works element by element, else
+// replicated.
 // Throws InvalidArgument for an optimizer that cannot run on replicas (LBFGS).
 std::unique_ptr<Updater> make_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec, Meeting& meeting,
                                       CrossDeviceOps& ops);

@@ -65,9 +65,17 @@ void copy_values(const std::vector<NamedTensor>& from, std::vector<NamedTensor>&
   for (std::size_t i = 0; i < from.size(); ++i) to[i].tensor.copy_(from[i].tensor);
 }
 
+// Parameters on the same device become one. Names of tied weights point at one tensor, and do so afterwards.
+void alias_values(const std::vector<NamedTensor>& from, std::vector<NamedTensor>& to) {
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (from[i].tensor.device() == to[i].tensor.device()) to[i].tensor.set_data(from[i].tensor.detach());
+  }
+}
+
 }  // namespace
 
-Variables::Variables(std::vector<ReplicaTensors> copies) : copies_(std::move(copies)) {
+Variables::Variables(std::vector<ReplicaTensors> copies, Placement placement)
+    : copies_(std::move(copies)), placement_(placement) {
   const torch::NoGradGuard no_grad;
   const std::vector<std::size_t> firsts = first_names(copies_[0].parameters);
   for (std::size_t replica = 1; replica < copies_.size(); ++replica) {
@@ -78,6 +86,7 @@ Variables::Variables(std::vector<ReplicaTensors> copies) : copies_(std::move(cop
     }
     copy_values(copies_[0].parameters, copies_[replica].parameters);
     copy_values(copies_[0].buffers, copies_[replica].buffers);
+    if (placement_ == Placement::kCentral) alias_values(copies_[0].parameters, copies_[replica].parameters);
   }
 }
 

@@ -19,16 +19,24 @@ struct ReplicaTensors {
   std::vector<NamedTensor> buffers;
 };
 
+// Where the parameters of the replicas of one process live.
+enum class Placement {
+  kMirrored,  // a copy on each replica
+  kCentral,   // one copy, on the CPU: CPU replicas alias it, GPU replicas have a cache of it that each update refreshes
+};
+
 // The variables of one model: one copy per local replica, one name each to the user.
 //
-// Parameters are mirrored: equal on every replica after every step. Floating-point buffers (batch norm's running
+// Parameters are equal on every replica after every step: as copies of their own, or as one. Floating-point buffers (batch norm's running
 // statistics) are TensorFlow's ON_READ variables: each replica writes its own, and reading gives their mean, added in replica
 // order. Of integer buffers, reading gives the first replica's.
 class Variables {
  public:
   // Gives every copy the first one's values. Throws InvalidArgument, naming the first difference, if the copies do not have
   // the same names, shapes and dtypes, or share memory.
-  explicit Variables(std::vector<ReplicaTensors> copies);
+  explicit Variables(std::vector<ReplicaTensors> copies, Placement placement = Placement::kMirrored);
+
+  Placement placement() const { return placement_; }
 
   int replicas() const { return static_cast<int>(copies_.size()); }
   const ReplicaTensors& copy(int replica) const { return copies_[static_cast<std::size_t>(replica)]; }
@@ -45,6 +53,7 @@ class Variables {
   at::Tensor read_buffer(std::size_t index) const;
 
   std::vector<ReplicaTensors> copies_;
+  Placement placement_;
 };
 
 // While it lives, every replica's buffers hold what reading them gives; then each replica gets its own back.

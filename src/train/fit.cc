@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <torch/torch.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -139,28 +138,6 @@ class Fit {
   bool dry_ = false;
 };
 
-// Puts every module in evaluation mode, and each back in its own mode at the end.
-class EvaluationMode {
- public:
-  explicit EvaluationMode(const std::vector<Network>& networks) {
-    for (const Network& network : networks) {
-      for (const auto& module : network.module().modules()) {
-        was_.emplace_back(module, module->is_training());
-      }
-      network.module().eval();
-    }
-  }
-  ~EvaluationMode() {
-    // Parents come before their children, so that a child's own mode has the last word.
-    for (auto& [module, training] : was_) module->train(training);
-  }
-  EvaluationMode(const EvaluationMode&) = delete;
-  EvaluationMode& operator=(const EvaluationMode&) = delete;
-
- private:
-  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> was_;
-};
-
 }  // namespace
 
 History Model::fit(const Dataset& data, FitOptions options) {
@@ -168,35 +145,6 @@ History Model::fit(const Dataset& data, FitOptions options) {
   check_options(options);
   check_batch_size(data, state_->strategy);
   return Fit(*this, *state_, data, options).run();
-}
-
-Logs Model::evaluate(const Dataset& data, EvaluateOptions options) {
-  State& state = *state_;
-  const CompileOptions& compiled = state.ready("evaluate()");
-  const internal::BuffersAsRead as_read(*state.variables);
-  const EvaluationMode evaluation(state.networks);
-  state.reset_metrics();
-  DistributedDataset batches = state.strategy.distribute(data, {.seed = state.seed});
-  double loss_sum = 0;
-  double rows = 0;
-  for (std::int64_t step = 0; step != options.steps; ++step) {
-    const std::optional<DistributedBatch> batch = batches.next_as_optional();
-    if (!batch) break;
-    const PerReplica<double> losses = state.strategy.run(
-        [&](ReplicaContext& replica, const Batch& piece) {
-          if (piece.rows() == 0) return 0.0;
-          const torch::NoGradGuard no_grad;
-          const at::Tensor y_pred = on(replica)(piece.x);
-          for (const Metric& metric : compiled.metrics) metric.update(replica, piece.y, y_pred, piece.sample_weight);
-          const at::Tensor per_example = compiled.loss.per_example(piece.y, y_pred);
-          return compute_average_loss(per_example, 1, piece.sample_weight).item<double>();
-        },
-        *batch);
-    loss_sum += state.strategy.reduce(ReduceOp::kSum, losses);
-    rows += static_cast<double>(batch->global_rows());
-  }
-  if (rows == 0) throw InvalidArgument("the dataset has no batches to evaluate");
-  return state.logs(loss_sum / rows);
 }
 
 }  // namespace tandem

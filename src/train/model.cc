@@ -13,6 +13,7 @@
 #include "strategy/strategy_impl.h"
 #include "strategy/torch_device.h"
 #include "tandem/error.h"
+#include "tandem/sync_batch_norm.h"
 #include "train/model_state.h"
 #include "train/optimizer_binding.h"
 
@@ -31,6 +32,21 @@ internal::ReplicaTensors tensors_of(const torch::nn::Module& module) {
   for (const auto& item : module.named_parameters()) tensors.parameters.push_back({item.key(), item.value()});
   for (const auto& item : module.named_buffers()) tensors.buffers.push_back({item.key(), item.value()});
   return tensors;
+}
+
+// The forward of the same module with every batch norm in it synchronised.
+Network with_sync_batch_norm(const Network& network) {
+  return Network(network.shared_module(), [network](const Tensors& x) {
+    const SyncBatchNormScope scope;
+    return network(x);
+  });
+}
+
+bool has_sync_batch_norm(const torch::nn::Module& module) {
+  for (const auto& child : module.modules()) {
+    if (child->as<SyncBatchNormImpl>()) return true;
+  }
+  return false;
 }
 
 // Batch norm cannot train on one value per channel. libtorch says so without telling where.
@@ -59,11 +75,13 @@ Model::Model(NetworkFactory factory, ModelOptions options) : state_(std::make_sh
   for (const Device& device : state.strategy.worker_devices()) {
     const internal::RandomScope random(state.seed);  // the same initial values each time
     Network network = factory();
+    if (options.sync_batch_norm) network = with_sync_batch_norm(network);
     if (device.type == DeviceType::kGpu) network.module().to(internal::torch_device(device));
     copies.push_back(tensors_of(network.module()));
     state.networks.push_back(std::move(network));
   }
-  state.variables = std::make_shared<internal::Variables>(std::move(copies));
+  state.collective_forward = options.sync_batch_norm || has_sync_batch_norm(state.networks.front().module());
+  state.variables = std::make_shared<internal::Variables>(std::move(copies), state.strategy.impl().placement());
   state.strategy.impl().add_variables(state.variables);
 }
 
@@ -81,7 +99,7 @@ double Model::train_step(const DistributedBatch& batch, OnNan on_nan) {
       [&](ReplicaContext& replica, const Batch& piece) {
         at::Tensor loss;  // stays undefined without rows: nothing to add, but the others wait for this replica
         double value = 0;
-        if (piece.rows() > 0) {
+        if (piece.rows() > 0 || state.collective_forward) {
           const at::Tensor y_pred = forward(on(replica), piece, replica, step);
           loss = compute_average_loss(compiled.loss.per_example(piece.y, y_pred), replica.global_rows(), piece.sample_weight);
           value = loss.item<double>();

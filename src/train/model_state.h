@@ -13,6 +13,7 @@ struct Model::State {
   Strategy strategy;
   std::uint64_t seed = 0;
   std::vector<Network> networks;  // by local replica
+  bool collective_forward = false;  // synchronised batch norms: a replica without rows must run it too
   std::shared_ptr<internal::Variables> variables;
   std::optional<CompileOptions> compiled;
   std::int64_t global_step = 0;

@@ -26,9 +26,9 @@ at::Tensor sum_in_order(const std::vector<at::Tensor>& tensors) {
 }
 
 // Runs all_reduce on one thread per tensor; the first error of a thread is rethrown.
-void all_reduce(std::vector<at::Tensor>& tensors, int rounds = 1) {
+void all_reduce(std::vector<at::Tensor>& tensors, int rounds = 1,
+                const std::shared_ptr<CrossDeviceOps>& ops = shared_memory_all_reduce()) {
   Meeting meeting(static_cast<int>(tensors.size()));
-  const auto ops = shared_memory_all_reduce();
   std::vector<std::exception_ptr> errors(tensors.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -57,10 +57,12 @@ INSTANTIATE_TEST_SUITE_P(ReplicasElementsDtype, AllReduceOf,
 TEST_P(AllReduceOf, GivesEveryReplicaTheSumInReplicaOrder) {
   const auto [replicas, elements, dtype] = GetParam();
   torch::manual_seed(replicas + elements);
-  auto tensors = random_tensors(replicas, elements, dtype);
-  const at::Tensor expected = sum_in_order(tensors);
-  all_reduce(tensors);
-  for (const auto& tensor : tensors) EXPECT_TRUE(tensor.equal(expected));
+  for (const auto& ops : {shared_memory_all_reduce(), reduction_to_one_device(), nccl_all_reduce()}) {
+    auto tensors = random_tensors(replicas, elements, dtype);
+    const at::Tensor expected = sum_in_order(tensors);
+    all_reduce(tensors, 1, ops);
+    for (const auto& tensor : tensors) EXPECT_TRUE(tensor.equal(expected)) << ops->name();
+  }
 }
 
 TEST(AllReduce, CanBeRepeatedWithoutPause) {
@@ -78,6 +80,11 @@ TEST(AllReduce, NamesBothSidesOfAMismatch) {
     EXPECT_STREQ(error.what(),
                  "all_reduce of different tensors: replica 0 has 10 elements of Float, replica 1 has 11 of Float");
   }
+}
+
+TEST(Nccl, IsReplacedByWhatWorksHere) {
+  if (torch::cuda::is_available()) GTEST_SKIP() << "this machine has a GPU";
+  EXPECT_EQ(nccl_all_reduce()->name(), "shared memory");
 }
 
 TEST(ShareOf, CoversEveryElementOnceAtCacheLines) {

@@ -36,15 +36,15 @@ class Cifar10Test : public testing::Test {
   }
 
   std::string read_error(Split split) {
-    return message_of<DataLoss>([&] { cifar10(dir_.string(), split); });
+    return message_of<DataLoss>([&] { cifar10(dir_.path(), split); });
   }
 
-  TempDir dir_;
+  TempFolder dir_;
 };
 
 TEST_F(Cifar10Test, ReadsTheFilesInOrder) {
   write_set("", 4);
-  const auto train = cifar10(dir_.string(), Split::kTrain);
+  const auto train = cifar10(dir_.path(), Split::kTrain);
   EXPECT_EQ(train.cardinality(), 20);
   auto batches = train.batch(20).iterate();
   const auto batch = batches.next();
@@ -53,18 +53,18 @@ TEST_F(Cifar10Test, ReadsTheFilesInOrder) {
   EXPECT_TRUE(batch->y.tensor().equal(torch::arange(20) % 10));
   const at::Tensor expected = torch::arange(20).view({20, 1, 1, 1}) + torch::arange(3).view({1, 3, 1, 1});
   EXPECT_TRUE(batch->x.tensor().equal(expected.expand({20, 3, 32, 32}).to(torch::kByte)));
-  EXPECT_EQ(cifar10(dir_.string(), Split::kTest).cardinality(), 4);
+  EXPECT_EQ(cifar10(dir_.path(), Split::kTest).cardinality(), 4);
 }
 
 TEST_F(Cifar10Test, FindsTheFolderOfTheArchive) {
   write_set("cifar-10-batches-bin", 1);
-  EXPECT_EQ(cifar10(dir_.string(), Split::kTrain).cardinality(), 5);
-  EXPECT_EQ(cifar10(dir_.string(), Split::kTest).cardinality(), 1);
+  EXPECT_EQ(cifar10(dir_.path(), Split::kTrain).cardinality(), 5);
+  EXPECT_EQ(cifar10(dir_.path(), Split::kTest).cardinality(), 1);
 }
 
 TEST_F(Cifar10Test, NamesTheFileThatIsMissing) {
-  EXPECT_EQ(message_of<NotFound>([&] { cifar10(dir_.string(), Split::kTest); }),
-            dir_.string() +
+  EXPECT_EQ(message_of<NotFound>([&] { cifar10(dir_.path(), Split::kTest); }),
+            dir_.path() +
                 ": no CIFAR-10 files; expected test_batch.bin of CIFAR-10's binary version there or in "
                 "its folder cifar-10-batches-bin");
   EXPECT_NE(
@@ -75,7 +75,7 @@ TEST_F(Cifar10Test, NamesTheFileThatIsMissing) {
       std::string::npos);
   write_set("", 2);
   std::filesystem::remove(batch_file("", 3));
-  EXPECT_EQ(message_of<NotFound>([&] { cifar10(dir_.string(), Split::kTrain); }),
+  EXPECT_EQ(message_of<NotFound>([&] { cifar10(dir_.path(), Split::kTrain); }),
             batch_file("", 3).string() +
                 ": no such file; expected CIFAR-10's binary version, records of 3073 bytes");
 }
@@ -102,7 +102,7 @@ TEST_F(Cifar10Test, NamesAFileThatIsShorterThanItsSiblings) {
 
 TEST_F(Cifar10Test, ExpectsAFullTestFileBesideFullTrainingFiles) {
   write_set("", 3);
-  EXPECT_EQ(cifar10(dir_.string(), Split::kTest).cardinality(), 3);
+  EXPECT_EQ(cifar10(dir_.path(), Split::kTest).cardinality(), 3);
   // Sparse: only its size is looked at.
   std::filesystem::resize_file(batch_file("", 1), 10000 * kRecord);
   EXPECT_EQ(read_error(Split::kTest),

@@ -48,10 +48,10 @@ class MnistTest : public testing::Test {
   }
 
   std::string error() {
-    return message_of<DataLoss>([&] { mnist(dir_.string(), Split::kTrain); });
+    return message_of<DataLoss>([&] { mnist(dir_.path(), Split::kTrain); });
   }
 
-  TempDir dir_;
+  TempFolder dir_;
   std::filesystem::path images_ = dir_ / "train-images-idx3-ubyte";
   std::filesystem::path labels_ = dir_ / "train-labels-idx1-ubyte";
 };
@@ -65,17 +65,17 @@ void expect_the_three(const Dataset& dataset) {
 }
 
 TEST_F(MnistTest, ReadsPlainFiles) {
-  expect_the_three(mnist(dir_.string(), Split::kTrain));
+  expect_the_three(mnist(dir_.path(), Split::kTrain));
 }
 
 TEST_F(MnistTest, ReadsGzippedFilesOfTheTestSplit) {
   write_gzip(dir_ / "t10k-images-idx3-ubyte.gz", images());
   write_gzip(dir_ / "t10k-labels-idx1-ubyte.gz", labels());
-  expect_the_three(mnist(dir_.string(), Split::kTest));
+  expect_the_three(mnist(dir_.path(), Split::kTest));
 }
 
 TEST_F(MnistTest, NamesTheFileThatIsMissing) {
-  EXPECT_EQ(message_of<NotFound>([&] { mnist(dir_.string(), Split::kTest); }),
+  EXPECT_EQ(message_of<NotFound>([&] { mnist(dir_.path(), Split::kTest); }),
             (dir_ / "t10k-labels-idx1-ubyte").string() +
                 ": no such file, nor t10k-labels-idx1-ubyte.gz; expected an idx file of the MNIST format");
 }

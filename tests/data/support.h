@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -12,44 +11,18 @@
 #include <utility>
 #include <vector>
 
+#include "support/errors.h"
+#include "support/temp_folder.h"
 #include "tandem/dataset.h"
 
 namespace tandem {
 
-// A folder that is gone after the test.
-class TempDir {
- public:
-  TempDir() {
-    std::string name = (std::filesystem::temp_directory_path() / "tandem-data-XXXXXX").string();
-    if (!mkdtemp(name.data())) throw std::runtime_error("no temporary folder");
-    path_ = name;
-  }
-  ~TempDir() { std::filesystem::remove_all(path_); }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-  std::string string() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
+using testing_support::message_of;
+using testing_support::TempFolder;
 
 inline void write_file(const std::filesystem::path& path, const std::string& bytes) {
   std::filesystem::create_directories(path.parent_path());
   std::ofstream(path, std::ios::binary) << bytes;
-}
-
-// What the Error that fn throws says.
-template <typename Error, typename Fn>
-std::string message_of(Fn&& fn) {
-  try {
-    std::forward<Fn>(fn)();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
 }
 
 // The examples 0 to n - 1: x is the number, y ten times it.

@@ -70,7 +70,7 @@ TEST(Programs, RefuseWrongFlagsWithOneLine) {
   expect_refusal("resnet_cifar_main", {"--train_epochs", "0"}, "--train_epochs is 0: expected 1 or more");
   expect_refusal("resnet_cifar_main", {"--train_steps", "-3"}, "--train_steps is -3");
   expect_refusal("resnet_cifar_main", {"--batch_size", "0"}, "--batch_size is 0");
-  expect_refusal("resnet_cifar_main", {"--distribution_strategy", "mirored"}, "expected one of off, one_device, mirrored");
+  expect_refusal("resnet_cifar_main", {"--distribution_strategy", "mirored"}, "expected one of off, one_device, mirrored, central_storage");
   expect_refusal("resnet_cifar_main", {"--distribution_strategy", "multi_worker_mirrored"}, "not in this version yet");
   expect_refusal("resnet_cifar_main", {"--num_gpus", "8"}, "use num_cpus 8");
   expect_refusal("resnet_cifar_main", {"--threads_per_replica", "-1"}, "threads_per_replica is -1");
@@ -145,7 +145,7 @@ TEST(Quickstart, LearnsItsLine) {
 TEST(Mnist, LearnsUnderEveryStrategy) {
   TempFolder folder;
   write_mnist(folder, 600, 200);
-  for (const std::string strategy : {"off", "one_device", "mirrored"}) {
+  for (const std::string strategy : {"off", "one_device", "mirrored", "central_storage"}) {
     const ProcessResult result =
         run("mnist", {"--data_dir", folder.path(), "--distribution_strategy", strategy, "--train_epochs", "2", "--batch_size", "20",
                       "--seed", "1", "--metrics_json", folder.file("m.json")});

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "support/errors.h"
 #include "tandem/device.h"
 #include "tandem/error.h"
 #include "tandem/mirrored_strategy.h"
@@ -9,14 +10,7 @@
 namespace tandem {
 namespace {
 
-std::string message_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no InvalidArgument";
-}
+using testing_support::message_of;
 
 TEST(Devices, ResolveInTheOrderTheyAreNamed) {
   const auto devices = resolve_devices({"/cpu:1", "CPU:0"});
@@ -26,23 +20,23 @@ TEST(Devices, ResolveInTheOrderTheyAreNamed) {
 }
 
 TEST(Devices, AnUnknownNameListsThoseThatExist) {
-  const std::string message = message_of([] { resolve_devices({"/cpu:100000"}); });
+  const std::string message = message_of<InvalidArgument>([] { resolve_devices({"/cpu:100000"}); });
   EXPECT_NE(message.find("there is no device \"/cpu:100000\": this process has /cpu:0 to /cpu:"), std::string::npos) << message;
 }
 
 TEST(Devices, AGpuWithoutCudaNamesTheCpuSpelling) {
   if (torch::cuda::device_count() > 0) GTEST_SKIP() << "this machine has a GPU";
-  const std::string message = message_of([] { MirroredStrategy({.devices = {"/gpu:0", "/gpu:1"}}); });
+  const std::string message = message_of<InvalidArgument>([] { MirroredStrategy({.devices = {"/gpu:0", "/gpu:1"}}); });
   EXPECT_NE(message.find("no GPU; use \"/cpu:0\""), std::string::npos) << message;
 }
 
 TEST(Devices, NamedTwiceAreRefused) {
-  EXPECT_EQ(message_of([] { MirroredStrategy({.devices = {"/cpu:0", "/device:CPU:0"}}); }),
+  EXPECT_EQ(message_of<InvalidArgument>([] { MirroredStrategy({.devices = {"/cpu:0", "/device:CPU:0"}}); }),
             "device \"/device:CPU:0\" is named twice: each replica needs a device of its own");
 }
 
 TEST(Devices, OfAnotherTaskAreRefused) {
-  EXPECT_NE(message_of([] { OneDeviceStrategy("/job:worker/task:1/cpu:0"); }).find("belongs to a task"), std::string::npos);
+  EXPECT_NE(message_of<InvalidArgument>([] { OneDeviceStrategy("/job:worker/task:1/cpu:0"); }).find("belongs to a task"), std::string::npos);
 }
 
 TEST(Devices, DefaultToOnePerCore) {
@@ -65,16 +59,16 @@ TEST(StrategyFromFlag, KnowsTheWordsOfTheFlag) {
   EXPECT_EQ(strategy_from_flag("off").num_replicas_in_sync(), 1);
   EXPECT_EQ(strategy_from_flag("one_device").threads_per_replica(), usable_cores());
   EXPECT_EQ(strategy_from_flag("mirrored", {.num_cpus = 3}).num_replicas_in_sync(), 3);
-  EXPECT_NE(message_of([] { strategy_from_flag("miror"); }).find("expected one of off, one_device, mirrored"), std::string::npos);
-  EXPECT_NE(message_of([] { strategy_from_flag("one_device", {.num_cpus = 2}); }).find("use \"mirrored\""), std::string::npos);
-  EXPECT_NE(message_of([] { strategy_from_flag("mirrored", {.num_cpus = -1}); }).find("num_cpus is -1"), std::string::npos);
-  EXPECT_NE(message_of([] { strategy_from_flag("mirrored", {.num_cpus = 1000}); }).find("/cpu:"), std::string::npos);
+  EXPECT_NE(message_of<InvalidArgument>([] { strategy_from_flag("miror"); }).find("expected one of off, one_device, mirrored, central_storage"), std::string::npos);
+  EXPECT_NE(message_of<InvalidArgument>([] { strategy_from_flag("one_device", {.num_cpus = 2}); }).find("use \"mirrored\""), std::string::npos);
+  EXPECT_NE(message_of<InvalidArgument>([] { strategy_from_flag("mirrored", {.num_cpus = -1}); }).find("num_cpus is -1"), std::string::npos);
+  EXPECT_NE(message_of<InvalidArgument>([] { strategy_from_flag("mirrored", {.num_cpus = 1000}); }).find("/cpu:"), std::string::npos);
   EXPECT_THROW(strategy_from_flag("parameter_server"), Unimplemented);
 }
 
 TEST(StrategyFromFlag, GpusWithoutCudaNameNumCpus) {
   if (torch::cuda::device_count() > 0) GTEST_SKIP() << "this machine has a GPU";
-  EXPECT_EQ(message_of([] { strategy_from_flag("mirrored", {.num_gpus = 8}); }),
+  EXPECT_EQ(message_of<InvalidArgument>([] { strategy_from_flag("mirrored", {.num_gpus = 8}); }),
             "num_gpus is 8 but 0 GPUs are visible: use num_cpus 8 for as many replicas on the CPU");
 }
 

@@ -2,17 +2,14 @@
 #include <torch/torch.h>
 
 #include "support/oracle.h"
+#include "support/training.h"
 #include "tandem/error.h"
 #include "tandem/mirrored_strategy.h"
 
 namespace tandem {
 namespace {
 
-MirroredStrategy mirrored(int replicas) {
-  std::vector<std::string> devices;
-  for (int i = 0; i < replicas; ++i) devices.push_back("/cpu:" + std::to_string(i));
-  return MirroredStrategy({.devices = devices});
-}
+using testing_support::mirrored;
 
 TEST(Distribute, GivesEachReplicaTheExamplesThatTensorFlowGives) {
   const auto cases = testing_support::read_oracle("mirrored_split");

@@ -6,17 +6,14 @@
 #include <stdexcept>
 #include <thread>
 
+#include "support/training.h"
 #include "tandem/error.h"
 #include "tandem/mirrored_strategy.h"
 
 namespace tandem {
 namespace {
 
-MirroredStrategy mirrored(int replicas) {
-  std::vector<std::string> devices;
-  for (int i = 0; i < replicas; ++i) devices.push_back("/cpu:" + std::to_string(i));
-  return MirroredStrategy({.devices = devices});
-}
+using testing_support::mirrored;
 
 int count_threads() {
   int count = 0;

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "tandem/central_storage_strategy.h"
 #include "tandem/error.h"
 #include "tandem/mirrored_strategy.h"
 #include "tandem/one_device_strategy.h"
@@ -20,6 +21,12 @@ const Case kCases[] = {
     {"OneDevice", []() -> Strategy { return OneDeviceStrategy("/cpu:0"); }, 1},
     {"Mirrored2", []() -> Strategy { return MirroredStrategy({.devices = {"/cpu:0", "/cpu:1"}}); }, 2},
     {"Mirrored4", []() -> Strategy { return MirroredStrategy({.devices = {"/cpu:0", "/cpu:1", "/cpu:2", "/cpu:3"}}); }, 4},
+    {"MirroredToOneDevice3",
+     []() -> Strategy {
+       return MirroredStrategy({.devices = {"/cpu:0", "/cpu:1", "/cpu:2"}, .cross_device_ops = reduction_to_one_device()});
+     },
+     3},
+    {"CentralStorage2", []() -> Strategy { return CentralStorageStrategy({.compute_devices = {"/cpu:0", "/cpu:1"}}); }, 2},
 };
 
 class EveryStrategy : public testing::TestWithParam<Case> {
@@ -74,6 +81,22 @@ TEST_P(EveryStrategy, AllReducesInsideAReplica) {
     EXPECT_TRUE(sums[i].equal(torch::full({5}, n_ * (n_ + 1) / 2)));
     EXPECT_TRUE(means[i].equal(torch::full({5}, (n_ + 1) / 2)));
   }
+}
+
+TEST_P(EveryStrategy, DifferentiatesThroughAllReduce) {
+  // loss_i = (i + 1) sum_j x_j, so the gradient of every x_j is sum_i (i + 1).
+  const auto gradients = strategy_.run([](ReplicaContext& replica) {
+    const at::Tensor x = torch::full({4}, 1.0 * replica.id(), torch::requires_grad());
+    (replica.all_reduce(ReduceOp::kSum, x).sum() * (replica.id() + 1)).backward();
+    return x.grad();
+  });
+  for (int i = 0; i < n_; ++i) EXPECT_TRUE(gradients[i].equal(torch::full({4}, n_ * (n_ + 1) / 2)));
+}
+
+TEST_P(EveryStrategy, GivesTheReplicaContextToWhoeverAsksInside) {
+  EXPECT_EQ(get_replica_context(), nullptr);
+  strategy_.run([](ReplicaContext& replica) { EXPECT_EQ(get_replica_context(), &replica); });
+  EXPECT_EQ(get_replica_context(), nullptr);
 }
 
 TEST_P(EveryStrategy, IsCurrentInsideItsScopeAlone) {

@@ -3,12 +3,14 @@
 #include <limits>
 #include <stdexcept>
 
+#include "support/errors.h"
 #include "support/training.h"
 #include "tandem/tandem.h"
 
 namespace tandem {
 namespace {
 
+using testing_support::message_of;
 using testing_support::mirrored;
 
 Model linear(const Strategy& strategy, double rate = 0.1) {
@@ -28,16 +30,6 @@ Dataset line(int rows) {  // y = 3 a - 2 b + 1
 FitOptions quiet(FitOptions options = {}) {
   options.verbose = Verbose::kSilent;
   return options;
-}
-
-template <typename ErrorType>
-std::string message_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const ErrorType& error) {
-    return error.what();
-  }
-  return "not thrown";
 }
 
 struct Recorder : Callback {

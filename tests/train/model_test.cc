@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "support/errors.h"
 #include "support/training.h"
 #include "tandem/tandem.h"
 
@@ -9,17 +10,8 @@ namespace tandem {
 namespace {
 
 using testing_support::expect_near;
+using testing_support::message_of;
 using testing_support::mirrored;
-
-template <typename ErrorType>
-std::string message_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const ErrorType& error) {
-    return error.what();
-  }
-  return "not thrown";
-}
 
 torch::nn::Sequential mlp() { return torch::nn::Sequential(torch::nn::Linear(4, 8), torch::nn::ReLU(), torch::nn::Linear(8, 3)); }
 
@@ -297,6 +289,31 @@ TEST(Evaluate, WeighsExamples) {
   const auto one = model.evaluate(Dataset::from_tensors(x.slice(0, 0, 3), y.slice(0, 0, 3)).batch(3)).at("accuracy");
   const auto weighted = model.evaluate(Dataset::from_tensors(x, y, torch::tensor({1.f, 1.f, 1.f, 0.f, 0.f, 0.f})).batch(4));
   EXPECT_DOUBLE_EQ(weighted.at("accuracy"), one);
+}
+
+TEST(Predict, KeepsTheOrderOfTheRows) {
+  const auto data = examples(13);
+  const auto expected = [&](const Model& model) {
+    auto net = mlp();
+    const torch::NoGradGuard no_grad;
+    for (auto& item : net->named_parameters()) item.value().copy_(model.values().at(item.key()));
+    return net->forward(data.batch(13).iterate().next()->x.tensor());
+  };
+  for (const int replicas : {1, 2, 4}) {
+    Model model = compiled(mirrored(replicas));
+    const at::Tensor output = model.predict(data.batch(5));
+    EXPECT_TRUE(output.allclose(expected(model), 1e-5, 1e-6));
+    EXPECT_FALSE(output.requires_grad());
+    EXPECT_EQ(model.predict(data.batch(5), {.steps = 2}).size(0), 10);
+  }
+  EXPECT_THROW(compiled(mirrored(2)).predict(data.skip(13).batch(5)), InvalidArgument);
+}
+
+TEST(Summary, ListsLayersAndTheMemoryOfAllReplicas) {
+  const std::string text = compiled(mirrored(2)).summary();
+  EXPECT_NE(text.find("Linear               [8, 4] [8]                         40"), std::string::npos) << text;
+  EXPECT_NE(text.find("67 parameters: 67 trainable (0.00 MiB), 0 frozen"), std::string::npos) << text;
+  EXPECT_NE(text.find("mirrored strategy, 2 replicas"), std::string::npos) << text;
 }
 
 TEST(Digest, IsSha256OverNamesAndValuesInNameOrder) {

@@ -1,14 +1,13 @@
 #include "comm/local/shared_memory.h"
 
-#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/meeting.h"
+#include "comm/local/board.h"
 #include "tandem/cross_device_ops.h"
-#include "tandem/error.h"
 
 namespace tandem {
 namespace internal {
@@ -50,8 +49,8 @@ std::pair<std::int64_t, std::int64_t> share_of(std::int64_t elements, int seat, 
   return {cut(seat), cut(seat + 1)};
 }
 
-void sum_range(const std::vector<at::Tensor>& sources, std::vector<at::Tensor>& destinations, std::int64_t begin,
-               std::int64_t end) {
+void sum_range(const std::vector<at::Tensor>& sources, const std::vector<at::Tensor>& destinations,
+               std::int64_t begin, std::int64_t end) {
   AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, sources[0].scalar_type(), "sum_range", [&] {
     std::vector<const scalar_t*> from;
     std::vector<scalar_t*> to;
@@ -70,13 +69,8 @@ class SharedMemoryAllReduce final : public CrossDeviceOps {
 
   void all_reduce(Meeting& meeting, int replica, at::Tensor& tensor) override {
     if (meeting.seats() == 1) return;
-    if (replica == 0) board_.resize(static_cast<std::size_t>(meeting.seats()));
-    meeting.arrive(replica, kName);  // the board stands
-    board_[static_cast<std::size_t>(replica)] = tensor;
-    meeting.arrive(replica, kName);  // every tensor lies on it
-    check_alike(replica);
+    const std::vector<at::Tensor>& tensors = board_.lay_down(meeting, replica, tensor, kName);
     const auto [begin, end] = share_of(tensor.numel(), replica, meeting.seats());
-    std::vector<at::Tensor> tensors = board_;
     sum_range(tensors, tensors, begin, end);
     meeting.arrive(replica, kName);  // every share is written
   }
@@ -84,20 +78,7 @@ class SharedMemoryAllReduce final : public CrossDeviceOps {
  private:
   static constexpr const char* kName = "all_reduce";
 
-  void check_alike(int replica) const {
-    const at::Tensor& mine = board_[static_cast<std::size_t>(replica)];
-    for (std::size_t other = 0; other < board_.size(); ++other) {
-      const at::Tensor& theirs = board_[other];
-      if (mine.numel() == theirs.numel() && mine.scalar_type() == theirs.scalar_type()) continue;
-      throw InvalidArgument(fmt::format("all_reduce of different tensors: replica {} has {} elements of {}, replica {} has "
-                                        "{} of {}",
-                                        replica, mine.numel(), c10::toString(mine.scalar_type()), other, theirs.numel(),
-                                        c10::toString(theirs.scalar_type())));
-    }
-  }
-
-  // Each replica's tensor, for the others to read and write. Seats write to different entries between two meetings.
-  std::vector<at::Tensor> board_;
+  Board board_;
 };
 
 }  // namespace

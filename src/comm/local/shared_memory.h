@@ -14,7 +14,7 @@ std::pair<std::int64_t, std::int64_t> share_of(std::int64_t elements, int seat, 
 
 // destination[i] = sources[0][i] + sources[1][i] + ... for i in [begin, end), in that order, for every destination.
 // A destination may be one of the sources. All are contiguous, on the CPU, of the first source's dtype.
-void sum_range(const std::vector<at::Tensor>& sources, std::vector<at::Tensor>& destinations, std::int64_t begin,
-               std::int64_t end);
+void sum_range(const std::vector<at::Tensor>& sources, const std::vector<at::Tensor>& destinations,
+               std::int64_t begin, std::int64_t end);
 
 }  // namespace tandem::internal

@@ -1,0 +1,46 @@
+#include "tandem/replica.h"
+
+#include <torch/torch.h>
+
+#include "strategy/strategy_impl.h"
+#include "tandem/error.h"
+
+namespace tandem {
+namespace {
+
+at::Tensor sum_over_replicas(ReplicaContext& replica, const at::Tensor& tensor) {
+  at::Tensor sum = tensor.detach().clone(at::MemoryFormat::Contiguous);
+  internal::StrategyImpl& strategy = replica.strategy();
+  strategy.cross_device_ops().all_reduce(strategy.meeting(), replica.local_id(), sum);
+  return sum;
+}
+
+// Backward runs on the replica's own thread, so it finds the replica there.
+struct SumOverReplicas : torch::autograd::Function<SumOverReplicas> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& tensor) {
+    return sum_over_replicas(*get_replica_context(), tensor);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list gradients) {
+    return {sum_over_replicas(*get_replica_context(), gradients[0])};
+  }
+};
+
+}  // namespace
+
+int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas_in_sync(); }
+
+at::Tensor ReplicaContext::scale(const at::Tensor& mean_loss) const {
+  if (global_rows_ == 0) {
+    throw FailedPrecondition("scale() needs the rows of the step: give run() the DistributedBatch as an argument");
+  }
+  return mean_loss * (static_cast<double>(local_rows_) / static_cast<double>(global_rows_));
+}
+
+at::Tensor ReplicaContext::all_reduce(ReduceOp op, const at::Tensor& tensor) {
+  const at::Tensor sum = SumOverReplicas::apply(tensor);
+  return op == ReduceOp::kSum ? sum : sum / num_replicas_in_sync();
+}
+
+ReplicaContext* get_replica_context() { return internal::StrategyImpl::current_replica(); }
+
+}  // namespace tandem

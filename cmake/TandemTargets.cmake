@@ -11,10 +11,12 @@ target_link_libraries(tandem_torch INTERFACE ${TORCH_LIBRARIES} Threads::Threads
 target_include_directories(tandem_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 
 function(tandem_configure_libraries)
-  target_include_directories(tandem_core PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/include)
+  target_include_directories(tandem_core PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>
+                                                $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_features(tandem_core PUBLIC cxx_std_20)
   target_link_libraries(tandem_core PUBLIC fmt::fmt Threads::Threads
                         PRIVATE $<BUILD_INTERFACE:tandem_flags> spdlog::spdlog OpenSSL::Crypto)
-  target_link_libraries(tandem PUBLIC tandem_core tandem_torch
+  target_link_libraries(tandem PUBLIC tandem_core $<BUILD_INTERFACE:tandem_torch> $<INSTALL_INTERFACE:tandem::torch>
                         PRIVATE $<BUILD_INTERFACE:tandem_flags> ZLIB::ZLIB)
   target_precompile_headers(tandem PRIVATE <torch/torch.h>)
 endfunction()

@@ -34,7 +34,8 @@ tandem::Model make_model(const tandem::Strategy& strategy, const Flags& flags) {
 }
 
 // Images per second of one such replica alone, with its part of the batch.
-double one_replica_speed(const Flags& flags, const tandem::Strategy& strategy, const tandem::Dataset& examples) {
+double one_replica_speed(const Flags& flags, const tandem::Strategy& strategy,
+                         const tandem::Dataset& examples) {
   const tandem::OneDeviceStrategy alone(strategy.worker_devices().front().name(),
                                         {.threads_per_replica = strategy.threads_per_replica()});
   const auto figures = std::make_shared<RunFigures>();
@@ -48,27 +49,30 @@ void train(const Flags& flags) {
   flags.check();
   const tandem::Strategy strategy = tandem::strategy_from_flag(flags.distribution_strategy, flags.devices);
   const std::string dir = flags.data_dir.empty() ? tandem::data::fashion_mnist_dir() : flags.data_dir;
-  const auto examples = tandem::data::mnist(dir, tandem::data::Split::kTrain).shuffle(60000).map(tandem::data::prepare_mnist);
+  const auto examples =
+      tandem::data::mnist(dir, tandem::data::Split::kTrain).shuffle(60000).map(tandem::data::prepare_mnist);
   const auto train_data = examples.batch(flags.batch_size).prefetch(2);
-  const auto test_data = tandem::data::mnist(dir, tandem::data::Split::kTest).map(tandem::data::prepare_mnist).batch(1000);
+  const auto test_data =
+      tandem::data::mnist(dir, tandem::data::Split::kTest).map(tandem::data::prepare_mnist).batch(1000);
 
   tandem::Model model = make_model(strategy, flags);
   const auto figures = std::make_shared<RunFigures>();
-  tandem::FitOptions options{.epochs = flags.epochs(5, train_data.cardinality()),
-                             .max_steps = flags.train_steps,
-                             .callbacks = {figures},
-                             .on_nan = flags.on_nan == "stop" ? tandem::OnNan::kStop : tandem::OnNan::kContinue};
+  tandem::FitOptions options{
+      .epochs = flags.epochs(5, train_data.cardinality()),
+      .max_steps = flags.train_steps,
+      .callbacks = {figures},
+      .on_nan = flags.on_nan == "stop" ? tandem::OnNan::kStop : tandem::OnNan::kContinue};
   model.fit(train_data, options);
 
   std::optional<double> accuracy;
   if (!flags.skip_eval) accuracy = model.evaluate(test_data).at("accuracy");
-  fmt::print("lenet, {}, {} replicas: {:.0f} images/s, loss {:.4f}{}\n", strategy.name(), strategy.num_replicas_in_sync(),
-             figures->images_per_second(), figures->loss(),
+  fmt::print("lenet, {}, {} replicas: {:.0f} images/s, loss {:.4f}{}\n", strategy.name(),
+             strategy.num_replicas_in_sync(), figures->images_per_second(), figures->loss(),
              accuracy ? fmt::format(", test accuracy {:.4f}", *accuracy) : "");
   if (flags.compare_one_replica) {
     const double alone = one_replica_speed(flags, strategy, examples);
-    fmt::print("one replica alone: {:.0f} images/s, so {} do {:.2f} times as much\n", alone, strategy.num_replicas_in_sync(),
-               figures->images_per_second() / alone);
+    fmt::print("one replica alone: {:.0f} images/s, so {} do {:.2f} times as much\n", alone,
+               strategy.num_replicas_in_sync(), figures->images_per_second() / alone);
   }
   if (!flags.metrics_json.empty()) figures->write_json(flags.metrics_json, model, accuracy);
 }
@@ -80,6 +84,7 @@ int main(int argc, char** argv) {
   Flags flags;
   flags.add_to(app);
   app.add_option("--learning_rate", flags.learning_rate, "Adam's")->capture_default_str();
-  app.add_flag("--compare_one_replica", flags.compare_one_replica, "Measure one replica alone too, at the end");
+  app.add_flag("--compare_one_replica", flags.compare_one_replica,
+               "Measure one replica alone too, at the end");
   return run_program(app, argc, argv, [&] { train(flags); });
 }

@@ -23,7 +23,8 @@ struct Flags : TrainingFlags {
   std::int64_t resnet_size = 20;
 };
 
-// The official schedule: 0.1 per 128 rows, a tenth of it from epoch 91, a hundredth from 136, a thousandth from 182.
+// The official schedule: 0.1 per 128 rows, a tenth of it from epoch 91, a hundredth from 136, a thousandth
+// from 182.
 double scheduled_rate(std::int64_t epoch, std::int64_t batch_size) {
   const double base = 0.1 * static_cast<double>(batch_size) / 128;
   if (epoch >= 182) return base * 0.001;
@@ -33,7 +34,8 @@ double scheduled_rate(std::int64_t epoch, std::int64_t batch_size) {
 }
 
 tandem::Dataset load(const Flags& flags, tandem::data::Split split) {
-  if (!flags.use_synthetic_data && !flags.data_dir.empty()) return tandem::data::cifar10(flags.data_dir, split);
+  if (!flags.use_synthetic_data && !flags.data_dir.empty())
+    return tandem::data::cifar10(flags.data_dir, split);
   const bool train = split == tandem::data::Split::kTrain;
   return tandem::data::synthetic_cifar10(split, train ? 50000 : 10000);
 }
@@ -41,9 +43,13 @@ tandem::Dataset load(const Flags& flags, tandem::data::Split split) {
 void train(const Flags& flags) {
   flags.check();
   const tandem::Strategy strategy = tandem::strategy_from_flag(flags.distribution_strategy, flags.devices);
-  const auto train_data =
-      load(flags, tandem::data::Split::kTrain).shuffle(50000).map(tandem::data::augment_cifar).batch(flags.batch_size).prefetch(2);
-  const auto test_data = load(flags, tandem::data::Split::kTest).map(tandem::data::prepare_cifar).batch(flags.batch_size);
+  const auto train_data = load(flags, tandem::data::Split::kTrain)
+                              .shuffle(50000)
+                              .map(tandem::data::augment_cifar)
+                              .batch(flags.batch_size)
+                              .prefetch(2);
+  const auto test_data =
+      load(flags, tandem::data::Split::kTest).map(tandem::data::prepare_cifar).batch(flags.batch_size);
 
   tandem::Model model = strategy.scope([&] {
     tandem::Model m([&] { return tandem::models::ResNetCifar(flags.resnet_size); }, {.seed = flags.seed});
@@ -58,18 +64,18 @@ void train(const Flags& flags) {
 
   const bool real_data = !flags.use_synthetic_data && !flags.data_dir.empty();
   const auto figures = std::make_shared<RunFigures>();
-  model.fit(train_data,
-            {.epochs = flags.epochs(real_data ? 182 : 1, train_data.cardinality()),
-             .max_steps = flags.train_steps,
-             .callbacks = {tandem::learning_rate_scheduler(
-                               [&](std::int64_t epoch, double) { return scheduled_rate(epoch, flags.batch_size); }),
-                           figures},
-             .on_nan = flags.on_nan == "stop" ? tandem::OnNan::kStop : tandem::OnNan::kContinue});
+  model.fit(train_data, {.epochs = flags.epochs(real_data ? 182 : 1, train_data.cardinality()),
+                         .max_steps = flags.train_steps,
+                         .callbacks = {tandem::learning_rate_scheduler([&](std::int64_t epoch, double) {
+                                         return scheduled_rate(epoch, flags.batch_size);
+                                       }),
+                                       figures},
+                         .on_nan = flags.on_nan == "stop" ? tandem::OnNan::kStop : tandem::OnNan::kContinue});
 
   std::optional<double> accuracy;
   if (!flags.skip_eval) accuracy = model.evaluate(test_data).at("accuracy");
-  fmt::print("resnet-{}, {}, {} replicas: {:.0f} images/s, loss {:.4f}{}\n", flags.resnet_size, strategy.name(),
-             strategy.num_replicas_in_sync(), figures->images_per_second(), figures->loss(),
+  fmt::print("resnet-{}, {}, {} replicas: {:.0f} images/s, loss {:.4f}{}\n", flags.resnet_size,
+             strategy.name(), strategy.num_replicas_in_sync(), figures->images_per_second(), figures->loss(),
              accuracy ? fmt::format(", test accuracy {:.4f}", *accuracy) : "");
   if (!flags.metrics_json.empty()) figures->write_json(flags.metrics_json, model, accuracy);
 }
@@ -80,7 +86,8 @@ int main(int argc, char** argv) {
   CLI::App app("Trains a ResNet on CIFAR-10", "resnet_cifar_main");
   Flags flags;
   flags.add_to(app);
-  app.add_flag("--use_synthetic_data", flags.use_synthetic_data, "Generated data of CIFAR-10's shape (default without --data_dir)");
+  app.add_flag("--use_synthetic_data", flags.use_synthetic_data,
+               "Generated data of CIFAR-10's shape (default without --data_dir)");
   app.add_option("--resnet_size", flags.resnet_size, "20, 32, 44, 56 or 110")->capture_default_str();
   return run_program(app, argc, argv, [&] { train(flags); });
 }

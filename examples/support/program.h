@@ -10,7 +10,8 @@
 
 namespace tandem::examples {
 
-// The flags that every training program takes; DESIGN's names, which are those of TensorFlow's official models.
+// The flags that every training program takes; DESIGN's names, which are those of TensorFlow's official
+// models.
 struct TrainingFlags {
   std::string data_dir = {};
   std::string distribution_strategy = "mirrored";
@@ -31,8 +32,8 @@ struct TrainingFlags {
   std::int64_t epochs(std::int64_t default_epochs, std::int64_t steps_per_epoch) const;
 };
 
-// Parses the command line (a dash in a flag's name is read as an underscore) and calls body(). Every failure ends as one line
-// on standard error; returns the exit code: 0 done, 1 failed, 2 wrong flag, file or input.
+// Parses the command line (a dash in a flag's name is read as an underscore) and calls body(). Every failure
+// ends as one line on standard error; returns the exit code: 0 done, 1 failed, 2 wrong flag, file or input.
 int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& body);
 
 }  // namespace tandem::examples

@@ -14,11 +14,14 @@ constexpr std::size_t kLossSteps = 100;
 }  // namespace
 
 // Validation happens between epochs and does not count.
-void RunFigures::on_epoch_begin(std::int64_t) { last_ = Clock::now(); }
+void RunFigures::on_epoch_begin(std::int64_t) {
+  last_ = Clock::now();
+}
 
 void RunFigures::on_train_batch_end(const TrainStep& step, const Logs&) {
   const auto now = Clock::now();
-  steps_.push_back({std::chrono::duration<double>(now - last_).count(), static_cast<double>(step.rows), step.loss});
+  steps_.push_back(
+      {std::chrono::duration<double>(now - last_).count(), static_cast<double>(step.rows), step.loss});
   last_ = now;
 }
 
@@ -39,7 +42,8 @@ double RunFigures::loss() const {
   return count ? sum / static_cast<double>(count) : 0;
 }
 
-void RunFigures::write_json(const std::string& path, const Model& model, std::optional<double> accuracy) const {
+void RunFigures::write_json(const std::string& path, const Model& model,
+                            std::optional<double> accuracy) const {
   nlohmann::ordered_json figures;
   figures["images_per_second"] = images_per_second();
   figures["loss"] = loss();

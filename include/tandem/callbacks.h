@@ -31,8 +31,8 @@ class Logs {
 
 // What a training run looks like from outside.
 struct TrainingPlan {
-  std::int64_t epochs = 1;          // the last epoch's number plus one
-  std::int64_t initial_epoch = 0;   // counted from 0
+  std::int64_t epochs = 1;            // the last epoch's number plus one
+  std::int64_t initial_epoch = 0;     // counted from 0
   std::int64_t steps_per_epoch = -1;  // -1: not known
 };
 
@@ -44,8 +44,8 @@ struct TrainStep {
   double loss = 0;               // of this step alone; the logs hold the mean over the epoch
 };
 
-// Called by fit and evaluate at their turning points, on the calling thread, between steps. Derive and override what is
-// of interest. Throwing ends the training with that exception.
+// Called by fit and evaluate at their turning points, on the calling thread, between steps. Derive and
+// override what is of interest. Throwing ends the training with that exception.
 class Callback {
  public:
   virtual ~Callback() = default;
@@ -76,8 +76,8 @@ struct History {
   std::int64_t steps = 0;
 };
 
-// Sets the learning rate at the beginning of each epoch to schedule(epoch from 0, current rate); adds "lr" to the logs.
-// A rate that is negative or no number ends the training with InvalidArgument.
+// Sets the learning rate at the beginning of each epoch to schedule(epoch from 0, current rate); adds "lr" to
+// the logs. A rate that is negative or no number ends the training with InvalidArgument.
 std::shared_ptr<Callback> learning_rate_scheduler(
     std::function<double(std::int64_t epoch, double learning_rate)> schedule);
 
@@ -90,8 +90,9 @@ struct ProgressBarOptions {
   double interval = 0.05;
 };
 
-// Keras's progress bar: "35/938 [>....] - ETA: 4s - loss: 0.1234". fit adds one by itself; see FitOptions::verbose.
-// The time per step is that of training alone: without validation, and without the first step, which is slow.
+// Keras's progress bar: "35/938 [>....] - ETA: 4s - loss: 0.1234". fit adds one by itself; see
+// FitOptions::verbose. The time per step is that of training alone: without validation, and without the first
+// step, which is slow.
 std::shared_ptr<Callback> progress_bar(ProgressBarOptions options = {});
 
 }  // namespace tandem

@@ -8,8 +8,8 @@
 
 namespace tandem {
 
-// A named function of (y_true, y_pred) that gives one loss per example: a tensor of [rows]. How the losses of a batch are
-// combined is not its business: fit divides their sum by the rows of the global step.
+// A named function of (y_true, y_pred) that gives one loss per example: a tensor of [rows]. How the losses of
+// a batch are combined is not its business: fit divides their sum by the rows of the global step.
 struct Loss {
   std::string name;
   std::function<at::Tensor(const at::Tensor& y_true, const at::Tensor& y_pred)> per_example;
@@ -34,8 +34,8 @@ Loss mean_absolute_error();
 
 }  // namespace losses
 
-// The mean loss over the global batch, as one replica's part of it: sum(per_example x sample_weight) / global rows.
-// global_batch_size: the rows of the whole step (ReplicaContext::global_rows()).
+// The mean loss over the global batch, as one replica's part of it: sum(per_example x sample_weight) / global
+// rows. global_batch_size: the rows of the whole step (ReplicaContext::global_rows()).
 at::Tensor compute_average_loss(const at::Tensor& per_example, std::int64_t global_batch_size,
                                 const at::Tensor& sample_weight = {});
 

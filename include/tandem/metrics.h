@@ -11,10 +11,11 @@
 
 namespace tandem {
 
-// A mean over examples, gathered on the replicas and combined when read (TensorFlow's ON_READ variables with SUM).
+// A mean over examples, gathered on the replicas and combined when read (TensorFlow's ON_READ variables with
+// SUM).
 //
-// A Metric is a value: a shared handle. update() from the replicas, each on its own thread; result() and reset() in
-// cross-replica context.
+// A Metric is a value: a shared handle. update() from the replicas, each on its own thread; result() and
+// reset() in cross-replica context.
 class Metric {
  public:
   using Values = std::function<at::Tensor(const at::Tensor& y_true, const at::Tensor& y_pred)>;
@@ -45,7 +46,8 @@ namespace metrics {
 Metric sparse_categorical_accuracy(std::string name = "sparse_categorical_accuracy");
 // The same under Keras's short name for it.
 Metric accuracy();
-Metric sparse_top_k_categorical_accuracy(std::int64_t k = 5, std::string name = "sparse_top_k_categorical_accuracy");
+Metric sparse_top_k_categorical_accuracy(std::int64_t k = 5,
+                                         std::string name = "sparse_top_k_categorical_accuracy");
 // y_true one-hot, [rows, classes].
 Metric categorical_accuracy(std::string name = "categorical_accuracy");
 // Whether y_pred is above the threshold where y_true is 1; the mean over all but the first dimension.

@@ -10,8 +10,8 @@
 namespace tandem {
 
 struct MirroredOptions {
-  // One replica per entry, e.g. "/cpu:0" or "/gpu:1". Empty: every visible GPU, or one logical CPU device per core
-  // (8 at most) where there is none.
+  // One replica per entry, e.g. "/cpu:0" or "/gpu:1". Empty: every visible GPU, or one logical CPU device per
+  // core (8 at most) where there is none.
   std::vector<std::string> devices = {};
 
   // Intra-op threads of each CPU replica. 0: the usable cores divided by the replicas.

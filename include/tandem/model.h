@@ -44,8 +44,8 @@ class Network {
 struct ModelOptions {
   // Decides the initial values, dropout and shuffling. Unset: drawn, and told in the log.
   std::optional<std::uint64_t> seed = {};
-  // Turns every batch norm of the model (torch::nn::BatchNorm1d to 3d, unmodified) into a synchronised one: in training it
-  // normalises with the statistics of all replicas' rows. See sync_batch_norm.h.
+  // Turns every batch norm of the model (torch::nn::BatchNorm1d to 3d, unmodified) into a synchronised one:
+  // in training it normalises with the statistics of all replicas' rows. See sync_batch_norm.h.
   bool sync_batch_norm = false;
 };
 
@@ -56,7 +56,7 @@ struct CompileOptions {
 };
 
 enum class Verbose {
-  kAuto,    // a progress bar on a terminal, else a line per epoch
+  kAuto,  // a progress bar on a terminal, else a line per epoch
   kSilent,
   kBar,
   kLines,
@@ -69,7 +69,8 @@ struct FitOptions {
   // The number of the last epoch, not a count: with initial_epoch 3 and epochs 5 there are two.
   std::int64_t epochs = 1;
   std::int64_t initial_epoch = 0;
-  // Unset: until the dataset ends. Set: the dataset goes on across epochs; it ends the training if it runs dry.
+  // Unset: until the dataset ends. Set: the dataset goes on across epochs; it ends the training if it runs
+  // dry.
   std::optional<std::int64_t> steps_per_epoch = {};
   // Ends the training after this many optimizer steps, counted over all epochs.
   std::optional<std::int64_t> max_steps = {};
@@ -96,21 +97,23 @@ struct EvaluateOptions {
 // A Model is a value: a shared handle. Not thread-safe.
 class Model {
  public:
-  // factory() returns a new module each time: a libtorch module holder or a shared_ptr, with a forward() of one tensor or of
-  // a name -> tensor map. It is called once per replica; all copies get the first one's initial values.
-  // Throws InvalidArgument if it returns different models, or the same one twice.
+  // factory() returns a new module each time: a libtorch module holder or a shared_ptr, with a forward() of
+  // one tensor or of a name -> tensor map. It is called once per replica; all copies get the first one's
+  // initial values. Throws InvalidArgument if it returns different models, or the same one twice.
   template <std::invocable Factory>
-  explicit Model(Factory factory, ModelOptions options = {}) : Model(NetworkFactory(network_factory(factory)), options) {}
+  explicit Model(Factory factory, ModelOptions options = {})
+      : Model(NetworkFactory(network_factory(factory)), options) {}
 
-  // May be called again, e.g. with another optimizer for fine-tuning. Throws InvalidArgument if the model has no trainable
-  // parameter or the optimizer cannot run under the strategy.
+  // May be called again, e.g. with another optimizer for fine-tuning. Throws InvalidArgument if the model has
+  // no trainable parameter or the optimizer cannot run under the strategy.
   void compile(CompileOptions options);
 
-  // Trains on global batches. The last, smaller batch counts exactly: the gradient is that of the mean over its rows.
-  // Throws InvalidArgument before the first step for options or data that cannot work.
+  // Trains on global batches. The last, smaller batch counts exactly: the gradient is that of the mean over
+  // its rows. Throws InvalidArgument before the first step for options or data that cannot work.
   History fit(const Dataset& data, FitOptions options = {});
 
-  // The loss and the metrics over the dataset, each example counted once. Batch norm uses the mean of the replicas' statistics.
+  // The loss and the metrics over the dataset, each example counted once. Batch norm uses the mean of the
+  // replicas' statistics.
   Logs evaluate(const Dataset& data, EvaluateOptions options = {});
 
   // The model's output for every row, in the order of the rows. Needs no compile().
@@ -119,7 +122,8 @@ class Model {
   // A table of the layers with their weights, and how much memory the parameters of all replicas take.
   std::string summary() const;
 
-  // One optimizer step on one global batch; what fit calls. Returns the loss: the mean over the rows of the batch.
+  // One optimizer step on one global batch; what fit calls. Returns the loss: the mean over the rows of the
+  // batch.
   double train_step(const DistributedBatch& batch, OnNan on_nan = OnNan::kStop);
 
   // This replica's copy, for custom loops.
@@ -136,9 +140,11 @@ class Model {
   // Trainable values, tied weights counted once.
   std::int64_t num_parameters() const;
 
-  // Every parameter and buffer by name, contiguous on the CPU; floating-point buffers as the mean over the replicas.
+  // Every parameter and buffer by name, contiguous on the CPU; floating-point buffers as the mean over the
+  // replicas.
   std::map<std::string, at::Tensor> values() const;
-  // SHA-256 over values() in name order (name, a zero byte, the values row by row, little-endian), in hexadecimal.
+  // SHA-256 over values() in name order (name, a zero byte, the values row by row, little-endian), in
+  // hexadecimal.
   std::string parameter_digest() const;
 
   struct State;

@@ -22,16 +22,19 @@ struct OptimizerSpec;
 class Updater;
 }  // namespace internal
 
-// One optimizer for all replicas: sums their gradients, then updates every copy alike. The arithmetic is libtorch's.
+// One optimizer for all replicas: sums their gradients, then updates every copy alike. The arithmetic is
+// libtorch's.
 //
-// An Optimizer is a value: a shared handle. Create it in the scope of the strategy, or give it to Model::compile().
+// An Optimizer is a value: a shared handle. Create it in the scope of the strategy, or give it to
+// Model::compile().
 class Optimizer {
  public:
   Optimizer(internal::OptimizerSpec spec, double learning_rate);
 
-  // In a replica, after forward: zeroes the gradients, runs backward from `loss`, sums the gradients over the replicas and
-  // updates. An undefined loss (a replica without rows) adds zeros. Every replica must call it; the variables are the
-  // model's, or those of the only model created under the strategy. Throws FailedPrecondition if there are several.
+  // In a replica, after forward: zeroes the gradients, runs backward from `loss`, sums the gradients over the
+  // replicas and updates. An undefined loss (a replica without rows) adds zeros. Every replica must call it;
+  // the variables are the model's, or those of the only model created under the strategy. Throws
+  // FailedPrecondition if there are several.
   void minimize(ReplicaContext& replica, const at::Tensor& loss);
   void minimize(ReplicaContext& replica, const at::Tensor& loss, const Model& model);
 
@@ -52,7 +55,8 @@ namespace optimizers {
 // Which parameters weight decay applies to, by name. Empty: all.
 using DecayFilter = std::function<bool(const std::string& name, const at::Tensor& parameter)>;
 
-// The kernels of convolutions and dense layers: parameters of two or more dimensions. Not biases, not batch norm.
+// The kernels of convolutions and dense layers: parameters of two or more dimensions. Not biases, not batch
+// norm.
 bool kernels_only(const std::string& name, const at::Tensor& parameter);
 
 // Names and defaults are Keras's. The factories throw InvalidArgument for options outside their range.
@@ -104,10 +108,11 @@ Optimizer AdamW(AdamWOptions options = {});
 Optimizer RMSprop(RMSpropOptions options = {});
 Optimizer Adagrad(AdagradOptions options = {});
 
-// Any other libtorch optimizer: make(parameters) is called once per replica, and beforehand on a single value, to see what it
-// makes. It runs whole on each replica, on identical summed gradients, so it must be deterministic. LBFGS is refused when a
-// model is compiled with it.
-Optimizer from_torch(std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor> parameters)> make);
+// Any other libtorch optimizer: make(parameters) is called once per replica, and beforehand on a single
+// value, to see what it makes. It runs whole on each replica, on identical summed gradients, so it must be
+// deterministic. LBFGS is refused when a model is compiled with it.
+Optimizer from_torch(
+    std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor> parameters)> make);
 
 }  // namespace optimizers
 }  // namespace tandem

@@ -64,14 +64,15 @@ class ReplicaContext {
   std::int64_t local_rows() const { return local_rows_; }
   std::int64_t global_rows() const { return global_rows_; }
 
-  // mean_loss x local rows / global rows: what to call backward on, so that the summed gradients are those of the
-  // mean over the global batch, whatever the sizes of the pieces. Throws FailedPrecondition if run() was given no
-  // DistributedBatch.
+  // mean_loss x local rows / global rows: what to call backward on, so that the summed gradients are those of
+  // the mean over the global batch, whatever the sizes of the pieces. Throws FailedPrecondition if run() was
+  // given no DistributedBatch.
   at::Tensor scale(const at::Tensor& mean_loss) const;
 
-  // The tensor summed (or averaged) over the replicas, added in replica order; every replica must call it alike, with
-  // the same shape and dtype. Blocks until all have; throws Aborted if another replica fails meanwhile. Differentiable: the
-  // gradient of a sum over replicas is the sum of their gradients, so backward is a collective too.
+  // The tensor summed (or averaged) over the replicas, added in replica order; every replica must call it
+  // alike, with the same shape and dtype. Blocks until all have; throws Aborted if another replica fails
+  // meanwhile. Differentiable: the gradient of a sum over replicas is the sum of their gradients, so backward
+  // is a collective too.
   at::Tensor all_reduce(ReduceOp op, const at::Tensor& tensor);
 
   // For the rooms above.

@@ -32,8 +32,8 @@ class Scope {
 
 // A dataset of global batches, handed out as one piece per replica.
 //
-// TensorFlow's split: a batch of B rows is cut into pieces of ceil(B / replicas); the last replicas may get fewer
-// rows, or none. The pieces are views of the batch.
+// TensorFlow's split: a batch of B rows is cut into pieces of ceil(B / replicas); the last replicas may get
+// fewer rows, or none. The pieces are views of the batch.
 class DistributedDataset {
  public:
   // Throws OutOfRange at the end of the data.
@@ -41,7 +41,8 @@ class DistributedDataset {
   // Nothing at the end of the data.
   std::optional<DistributedBatch> next_as_optional();
 
-  // Global batches handed out so far: what to save after a step is committed, and to seek() to after a restart.
+  // Global batches handed out so far: what to save after a step is committed, and to seek() to after a
+  // restart.
   DatasetPosition position() const { return iterator_.position(); }
   void seek(DatasetPosition position) { iterator_.seek(position); }
 
@@ -70,8 +71,8 @@ class Strategy {
   // Intra-op threads of each replica. Results are bitwise equal only for equal numbers.
   int threads_per_replica() const;
 
-  // Inside, what is created (Model, optimizers, metrics) belongs to this strategy. Re-entering the same strategy nests;
-  // entering another throws FailedPrecondition.
+  // Inside, what is created (Model, optimizers, metrics) belongs to this strategy. Re-entering the same
+  // strategy nests; entering another throws FailedPrecondition.
   [[nodiscard]] Scope scope() const { return Scope(*this); }
   template <std::invocable F>
   auto scope(F&& fn) const {
@@ -79,23 +80,24 @@ class Strategy {
     return std::forward<F>(fn)();
   }
 
-  // Calls fn(ReplicaContext&, args...) once per local replica, each on its own thread and device, and waits for all.
-  // A PerReplica argument becomes that replica's component; others are passed unchanged (by const reference, to all).
-  // Returns PerReplica<Result>, or void. An exception in one replica stops the others at their next collective and is
-  // rethrown here once.
+  // Calls fn(ReplicaContext&, args...) once per local replica, each on its own thread and device, and waits
+  // for all. A PerReplica argument becomes that replica's component; others are passed unchanged (by const
+  // reference, to all). Returns PerReplica<Result>, or void. An exception in one replica stops the others at
+  // their next collective and is rethrown here once.
   template <typename F, typename... Args>
   auto run(F&& fn, const Args&... args) const;
 
-  // Combines a value across the replicas; with an axis, along that axis too. The mean along an axis divides the sum of
-  // all by the number of all: never a mean of means. The result is on the host.
-  at::Tensor reduce(ReduceOp op, const PerReplica<at::Tensor>& value, std::optional<std::int64_t> axis = {}) const;
+  // Combines a value across the replicas; with an axis, along that axis too. The mean along an axis divides
+  // the sum of all by the number of all: never a mean of means. The result is on the host.
+  at::Tensor reduce(ReduceOp op, const PerReplica<at::Tensor>& value,
+                    std::optional<std::int64_t> axis = {}) const;
   double reduce(ReduceOp op, const PerReplica<double>& value) const;
 
   // Global batches in, pieces out. Throws InvalidArgument for a dataset without batch().
   DistributedDataset distribute(const Dataset& dataset, IterateOptions options = {}) const;
 
-  // Random numbers inside run() (dropout) are a function of (seed, step, replica). Each run() advances the step by one;
-  // this sets both, e.g. after a restart.
+  // Random numbers inside run() (dropout) are a function of (seed, step, replica). Each run() advances the
+  // step by one; this sets both, e.g. after a restart.
   void seed_random(std::uint64_t seed, std::int64_t step = 0) const;
 
   // For the rooms above.
@@ -120,15 +122,17 @@ bool has_strategy();
 bool in_cross_replica_context();
 
 struct StrategyFlags {
-  // 0: as DESIGN says for the strategy (mirrored: every visible GPU, else one CPU device per core, 8 at most).
+  // 0: as DESIGN says for the strategy (mirrored: every visible GPU, else one CPU device per core, 8 at
+  // most).
   int num_gpus = 0;
   int num_cpus = 0;
   // 0: the usable cores divided by the replicas.
   int threads_per_replica = 0;
 };
 
-// The strategy that a --distribution_strategy flag names: "off" or "one_device", "mirrored", "central_storage".
-// Throws InvalidArgument for a name that is none, Unimplemented for one that this version does not have yet.
+// The strategy that a --distribution_strategy flag names: "off" or "one_device", "mirrored",
+// "central_storage". Throws InvalidArgument for a name that is none, Unimplemented for one that this version
+// does not have yet.
 Strategy strategy_from_flag(const std::string& name, StrategyFlags flags = {});
 
 namespace internal {
@@ -159,8 +163,9 @@ auto Strategy::run(F&& fn, const Args&... args) const {
   ((batch = batch ? batch : internal::as_distributed_batch(args)), ...);
   using Result = std::invoke_result_t<F&, ReplicaContext&, decltype(internal::component(args, 0))...>;
   if constexpr (std::is_void_v<Result>) {
-    run_on_replicas([&](ReplicaContext& replica) { fn(replica, internal::component(args, replica.local_id())...); },
-                    batch);
+    run_on_replicas(
+        [&](ReplicaContext& replica) { fn(replica, internal::component(args, replica.local_id())...); },
+        batch);
   } else {
     std::vector<std::optional<Result>> results(worker_devices().size());
     run_on_replicas(

@@ -12,15 +12,17 @@ struct SyncBatchNormOptions {
   bool affine = true;
 };
 
-// Batch norm over the rows of all replicas in sync: N replicas normalise as one would with the whole batch, in forward and in
-// backward. For [rows, features, ...]. Names and shapes of parameters and buffers are those of torch::nn::BatchNorm2d.
+// Batch norm over the rows of all replicas in sync: N replicas normalise as one would with the whole batch,
+// in forward and in backward. For [rows, features, ...]. Names and shapes of parameters and buffers are those
+// of torch::nn::BatchNorm2d.
 //
-// In training, forward and backward are collectives: every replica must run them, also with a piece of no rows (fit does).
-// Outside Strategy::run(), and in evaluation, it is an ordinary batch norm.
+// In training, forward and backward are collectives: every replica must run them, also with a piece of no
+// rows (fit does). Outside Strategy::run(), and in evaluation, it is an ordinary batch norm.
 class SyncBatchNormImpl : public torch::nn::Module {
  public:
   explicit SyncBatchNormImpl(SyncBatchNormOptions options);
-  explicit SyncBatchNormImpl(std::int64_t num_features) : SyncBatchNormImpl(SyncBatchNormOptions{num_features}) {}
+  explicit SyncBatchNormImpl(std::int64_t num_features)
+      : SyncBatchNormImpl(SyncBatchNormOptions{num_features}) {}
 
   at::Tensor forward(const at::Tensor& x);
 
@@ -30,8 +32,8 @@ class SyncBatchNormImpl : public torch::nn::Module {
 };
 TORCH_MODULE(SyncBatchNorm);
 
-// While it lives, every batch norm that this thread computes in training (torch::nn::BatchNorm1d to 3d, unmodified) is
-// synchronised. Model does this around forward if ModelOptions::sync_batch_norm is set.
+// While it lives, every batch norm that this thread computes in training (torch::nn::BatchNorm1d to 3d,
+// unmodified) is synchronised. Model does this around forward if ModelOptions::sync_batch_norm is set.
 class SyncBatchNormScope {
  public:
   explicit SyncBatchNormScope(bool on = true);

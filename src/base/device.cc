@@ -50,8 +50,9 @@ std::string Device::name() const {
 
 Device parse_device(std::string_view name) {
   const auto refuse = [&] {
-    return InvalidArgument(
-        fmt::format("\"{}\" is not a device name: expected \"/cpu:N\" or \"/gpu:N\" with N from 0, e.g. \"/cpu:0\"", name));
+    return InvalidArgument(fmt::format(
+        "\"{}\" is not a device name: expected \"/cpu:N\" or \"/gpu:N\" with N from 0, e.g. \"/cpu:0\"",
+        name));
   };
   Device device;
   bool has_type = false;

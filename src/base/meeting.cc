@@ -13,8 +13,8 @@
 namespace tandem::internal {
 namespace {
 
-// Replicas reach a barrier within microseconds of each other, so a short spin saves a futex call and a wake-up
-// on both sides. With fewer cores than seats it would only delay the one that is waited for.
+// Replicas reach a barrier within microseconds of each other, so a short spin saves a futex call and a
+// wake-up on both sides. With fewer cores than seats it would only delay the one that is waited for.
 constexpr int kSpins = 20000;
 constexpr std::chrono::seconds kNotice{60};
 
@@ -60,7 +60,8 @@ void Meeting::arrive(int seat, const char* where) {
 
 void Meeting::wait(int seat, const char* where, std::uint64_t phase) {
   const auto done = [&] {
-    return phase_.load(std::memory_order_acquire) != phase || aborted() || left_.load(std::memory_order_acquire) > 0;
+    return phase_.load(std::memory_order_acquire) != phase || aborted() ||
+           left_.load(std::memory_order_acquire) > 0;
   };
   for (int i = 0; i < spins_; ++i) {
     if (done()) break;
@@ -82,7 +83,8 @@ void Meeting::wait(int seat, const char* where, std::uint64_t phase) {
 }
 
 void Meeting::check(int seat, const char* where) const {
-  if (aborted()) throw MeetingAborted(fmt::format("replica {} stopped in {} because another replica failed", seat, where));
+  if (aborted())
+    throw MeetingAborted(fmt::format("replica {} stopped in {} because another replica failed", seat, where));
   if (left_.load(std::memory_order_acquire) == 0) return;
   for (int other = 0; other < seats(); ++other) {
     if (gone_[other].load(std::memory_order_acquire)) {

@@ -19,15 +19,16 @@ class MeetingAborted : public Aborted {
 
 // Where the replica threads of one process wait for each other: a barrier that can be aborted.
 //
-// One round of use: every seat calls arrive() any number of times, then leave() once; reset() readies it for the
-// next round once all have left. A seat that waits is always woken: by the others arriving, by abort(), or
-// because a seat has left and so can never arrive.
+// One round of use: every seat calls arrive() any number of times, then leave() once; reset() readies it for
+// the next round once all have left. A seat that waits is always woken: by the others arriving, by abort(),
+// or because a seat has left and so can never arrive.
 class Meeting {
  public:
   explicit Meeting(int seats);
 
   // Returns when every seat has arrived. `where` names the operation for error messages.
-  // Throws MeetingAborted after abort(), FailedPrecondition (naming both seats) if a seat left or arrived elsewhere.
+  // Throws MeetingAborted after abort(), FailedPrecondition (naming both seats) if a seat left or arrived
+  // elsewhere.
   void arrive(int seat, const char* where);
 
   // This seat is done with the round.

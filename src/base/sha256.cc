@@ -16,13 +16,19 @@ void check(int result) {
 
 }  // namespace
 
-void Sha256::Free::operator()(evp_md_ctx_st* context) const { EVP_MD_CTX_free(context); }
+void Sha256::Free::operator()(evp_md_ctx_st* context) const {
+  EVP_MD_CTX_free(context);
+}
 
-Sha256::Sha256() : context_(EVP_MD_CTX_new()) { check(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr)); }
+Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
+  check(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr));
+}
 
 Sha256::~Sha256() = default;
 
-void Sha256::update(const void* data, std::size_t bytes) { check(EVP_DigestUpdate(context_.get(), data, bytes)); }
+void Sha256::update(const void* data, std::size_t bytes) {
+  check(EVP_DigestUpdate(context_.get(), data, bytes));
+}
 
 std::string Sha256::hex() {
   std::array<unsigned char, 32> digest{};

@@ -15,22 +15,25 @@ std::string names_of(const Tensors::Map& named) {
 }
 
 std::int64_t rows_of(const at::Tensor& tensor) {
-  if (tensor.dim() == 0) throw InvalidArgument("a scalar has no rows: expected a tensor with a batch dimension");
+  if (tensor.dim() == 0)
+    throw InvalidArgument("a scalar has no rows: expected a tensor with a batch dimension");
   return tensor.size(0);
 }
 
 }  // namespace
 
 const at::Tensor& Tensors::tensor() const {
-  if (is_map()) throw InvalidArgument(fmt::format("expected one tensor, got several by name: {}", names_of(named_)));
+  if (is_map())
+    throw InvalidArgument(fmt::format("expected one tensor, got several by name: {}", names_of(named_)));
   return tensor_;
 }
 
 const at::Tensor& Tensors::operator[](const std::string& name) const {
   const auto found = named_.find(name);
   if (found == named_.end()) {
-    throw InvalidArgument(fmt::format("no tensor named \"{}\"; there {}", name,
-                                      is_map() ? "are: " + names_of(named_) : "is one tensor without a name"));
+    throw InvalidArgument(
+        fmt::format("no tensor named \"{}\"; there {}", name,
+                    is_map() ? "are: " + names_of(named_) : "is one tensor without a name"));
   }
   return found->second;
 }
@@ -57,7 +60,8 @@ Tensors Tensors::transform(const std::function<at::Tensor(const at::Tensor&)>& f
 std::int64_t Batch::rows() const {
   const std::int64_t rows = x.rows();
   const auto check = [&](std::int64_t other, const char* what) {
-    if (other != rows) throw InvalidArgument(fmt::format("x has {} rows, {} has {}: expected the same", rows, what, other));
+    if (other != rows)
+      throw InvalidArgument(fmt::format("x has {} rows, {} has {}: expected the same", rows, what, other));
   };
   if (y.defined()) check(y.rows(), "y");
   if (sample_weight.defined()) check(rows_of(sample_weight), "sample_weight");

@@ -4,7 +4,8 @@
 
 namespace tandem::models {
 
-// Gives convolution kernels channels-last strides; convolutions then compute so throughout, about a fifth faster on CPUs.
+// Gives convolution kernels channels-last strides; convolutions then compute so throughout, about a fifth
+// faster on CPUs.
 inline void to_channels_last(torch::nn::Module& module) {
   const torch::NoGradGuard no_grad;
   for (auto& parameter : module.parameters()) {

@@ -9,7 +9,8 @@ namespace tandem::models {
 namespace {
 
 torch::nn::Conv2d conv(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride) {
-  return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
+  return torch::nn::Conv2d(
+      torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
 }
 
 class BasicBlockImpl : public torch::nn::Module {
@@ -20,8 +21,8 @@ class BasicBlockImpl : public torch::nn::Module {
     conv2_ = register_module("conv2", conv(out, out, 3, 1));
     bn2_ = register_module("bn2", torch::nn::BatchNorm2d(out));
     if (stride != 1 || in != out) {
-      downsample_ =
-          register_module("downsample", torch::nn::Sequential(conv(in, out, 1, stride), torch::nn::BatchNorm2d(out)));
+      downsample_ = register_module(
+          "downsample", torch::nn::Sequential(conv(in, out, 1, stride), torch::nn::BatchNorm2d(out)));
     }
   }
 
@@ -43,7 +44,8 @@ TORCH_MODULE(BasicBlock);
 
 ResNetCifarImpl::ResNetCifarImpl(std::int64_t size, std::int64_t classes) {
   if (size < 8 || (size - 2) % 6 != 0) {
-    throw InvalidArgument(fmt::format("a ResNet for CIFAR of size {} does not exist: expected 20, 32, 44, 56, 110 (6n + 2)", size));
+    throw InvalidArgument(fmt::format(
+        "a ResNet for CIFAR of size {} does not exist: expected 20, 32, 44, 56, 110 (6n + 2)", size));
   }
   const std::int64_t blocks = (size - 2) / 6;
   conv1_ = register_module("conv1", conv(3, 16, 3, 1));
@@ -61,7 +63,8 @@ ResNetCifarImpl::ResNetCifarImpl(std::int64_t size, std::int64_t classes) {
 torch::nn::Sequential ResNetCifarImpl::make_stage(std::int64_t in, std::int64_t out, std::int64_t stride,
                                                   std::int64_t blocks) {
   torch::nn::Sequential stage;
-  for (std::int64_t i = 0; i < blocks; ++i) stage->push_back(BasicBlock(i == 0 ? in : out, out, i == 0 ? stride : 1));
+  for (std::int64_t i = 0; i < blocks; ++i)
+    stage->push_back(BasicBlock(i == 0 ? in : out, out, i == 0 ? stride : 1));
   return stage;
 }
 

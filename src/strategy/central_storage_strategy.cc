@@ -19,6 +19,7 @@ std::shared_ptr<internal::StrategyImpl> make_impl(const CentralStorageOptions& o
 
 }  // namespace
 
-CentralStorageStrategy::CentralStorageStrategy(CentralStorageOptions options) : Strategy(make_impl(options)) {}
+CentralStorageStrategy::CentralStorageStrategy(CentralStorageOptions options)
+    : Strategy(make_impl(options)) {}
 
 }  // namespace tandem

@@ -13,8 +13,12 @@ namespace {
 constexpr int kLogicalCpus = 64;
 constexpr int kDefaultCpus = 8;
 
-int logical_cpus() { return std::max(kLogicalCpus, usable_cores()); }
-int visible_gpus() { return static_cast<int>(torch::cuda::device_count()); }
+int logical_cpus() {
+  return std::max(kLogicalCpus, usable_cores());
+}
+int visible_gpus() {
+  return static_cast<int>(torch::cuda::device_count());
+}
 
 std::string range(const char* type, int count) {
   return count == 1 ? fmt::format("/{}:0", type) : fmt::format("/{0}:0 to /{0}:{1}", type, count - 1);
@@ -50,15 +54,18 @@ std::vector<Device> resolve_devices(const std::vector<std::string>& names) {
   for (const auto& name : names) {
     const Device device = parse_device(name);
     if (!device.job.empty()) {
-      throw InvalidArgument(fmt::format("device \"{}\" belongs to a task; this process has {}", name, describe_devices()));
+      throw InvalidArgument(
+          fmt::format("device \"{}\" belongs to a task; this process has {}", name, describe_devices()));
     }
     if (std::find(existing.begin(), existing.end(), device) == existing.end()) {
       const bool cpu_instead = device.type == DeviceType::kGpu && visible_gpus() == 0;
-      throw InvalidArgument(fmt::format("there is no device \"{}\": this process has {}{}", name, describe_devices(),
+      throw InvalidArgument(fmt::format("there is no device \"{}\": this process has {}{}", name,
+                                        describe_devices(),
                                         cpu_instead ? fmt::format("; use \"/cpu:{}\"", device.index) : ""));
     }
     if (!seen.insert(device).second) {
-      throw InvalidArgument(fmt::format("device \"{}\" is named twice: each replica needs a device of its own", name));
+      throw InvalidArgument(
+          fmt::format("device \"{}\" is named twice: each replica needs a device of its own", name));
     }
     devices.push_back(device);
   }

@@ -12,7 +12,9 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;  // elements; a cache line at least, whatever the dtype
 
-std::int64_t aligned(std::int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
+std::int64_t aligned(std::int64_t elements) {
+  return (elements + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 const at::Tensor& at_index(const std::vector<at::Tensor>& tensors, int index) {
   return tensors[static_cast<std::size_t>(index)];
@@ -26,7 +28,8 @@ FlatBuffers::FlatBuffers(std::shared_ptr<Variables> variables,
       places_(variables_->trainable()),
       replicas_(static_cast<std::size_t>(variables_->replicas())) {
   if (places_.empty()) {
-    throw InvalidArgument("the model has no trainable parameters: register its layers with register_module(), or unfreeze one");
+    throw InvalidArgument(
+        "the model has no trainable parameters: register its layers with register_module(), or unfreeze one");
   }
   lay_out(option_group);
   for (int replica = 0; replica < replicas(); ++replica) attach(replica);
@@ -125,19 +128,22 @@ void FlatBuffers::begin_step(int index) {
     const void* home = static_cast<const char*>(flat.data_ptr()) +
                        static_cast<std::size_t>(slots_[i].begin) * flat.element_size();
     if (leaf.data_ptr() != home || leaf.scalar_type() != flat.scalar_type()) {
-      throw FailedPrecondition(fmt::format("parameter \"{}\" of replica {} was moved away from its place (Module::to, set_data "
-                                           "or another compile() since): change the model before compile()",
-                                           slots_[i].name, index));
+      throw FailedPrecondition(
+          fmt::format("parameter \"{}\" of replica {} was moved away from its place (Module::to, set_data "
+                      "or another compile() since): change the model before compile()",
+                      slots_[i].name, index));
     }
     const at::Tensor& gradient = replica.gradient_views[i];
-    if (!leaf.grad().defined() || leaf.grad().data_ptr() != gradient.data_ptr()) leaf.mutable_grad() = gradient;
+    if (!leaf.grad().defined() || leaf.grad().data_ptr() != gradient.data_ptr())
+      leaf.mutable_grad() = gradient;
   }
   for (const at::Tensor& gradients : replica.gradients) gradients.zero_();
   std::fill(replica.reached.begin(), replica.reached.end(), 0);
 }
 
 bool FlatBuffers::has_gradient(std::size_t slot) const {
-  return std::any_of(replicas_.begin(), replicas_.end(), [&](const Replica& r) { return r.reached[slot] != 0; });
+  return std::any_of(replicas_.begin(), replicas_.end(),
+                     [&](const Replica& r) { return r.reached[slot] != 0; });
 }
 
 bool FlatBuffers::all_have_gradients() const {

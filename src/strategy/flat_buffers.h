@@ -29,9 +29,9 @@ struct FlatGroup {
   std::int64_t elements = 0;
 };
 
-// Makes every trainable parameter of every replica a view into one contiguous buffer per group, and its gradient a view
-// into a twin of it, so that reductions and the optimizer run over a few large ranges. Slots lie in the order of the
-// parameters, each begins at a cache line, and the gaps hold zeros.
+// Makes every trainable parameter of every replica a view into one contiguous buffer per group, and its
+// gradient a view into a twin of it, so that reductions and the optimizer run over a few large ranges. Slots
+// lie in the order of the parameters, each begins at a cache line, and the gaps hold zeros.
 class FlatBuffers {
  public:
   // option_group(name, parameter) tells which of the optimizer's option groups a parameter belongs to.
@@ -47,11 +47,13 @@ class FlatBuffers {
   const std::vector<Slot>& slots() const { return slots_; }
   const std::vector<FlatGroup>& groups() const { return groups_; }
 
-  // A group's whole buffer on the replica's device. With central storage the CPU replicas have one and the same.
+  // A group's whole buffer on the replica's device. With central storage the CPU replicas have one and the
+  // same.
   const at::Tensor& parameters(int replica, int group) const;
   const at::Tensor& gradients(int replica, int group) const;
 
-  // The buffer that a replica's shard of the update is done in: its own, or with central storage the one copy on the CPU.
+  // The buffer that a replica's shard of the update is done in: its own, or with central storage the one copy
+  // on the CPU.
   const at::Tensor& home(int replica, int group) const;
   // A replica's gradients as the CPU sees them: for a GPU replica, what stage_gradients() copied last.
   const at::Tensor& host_gradients(int replica, int group) const;
@@ -60,11 +62,12 @@ class FlatBuffers {
   // One parameter of one replica (the leaf tensor of the module).
   const at::Tensor& parameter(int replica, std::size_t slot) const;
 
-  // On the replica's thread, before backward: zeroes its gradients and attaches them again where something replaced them.
-  // Throws FailedPrecondition, naming it, if a parameter no longer lies in its slot.
+  // On the replica's thread, before backward: zeroes its gradients and attaches them again where something
+  // replaced them. Throws FailedPrecondition, naming it, if a parameter no longer lies in its slot.
   void begin_step(int replica);
 
-  // Whether backward reached the parameter on any replica since begin_step(). Only while no replica is in backward.
+  // Whether backward reached the parameter on any replica since begin_step(). Only while no replica is in
+  // backward.
   bool has_gradient(std::size_t slot) const;
   bool all_have_gradients() const;
 

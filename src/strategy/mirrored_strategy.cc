@@ -11,7 +11,8 @@ std::shared_ptr<internal::StrategyImpl> make_impl(const MirroredOptions& options
       .name = "mirrored",
       .devices = devices,
       .threads_per_replica = options.threads_per_replica,
-      .cross_device_ops = options.cross_device_ops ? options.cross_device_ops : internal::default_cross_device_ops(devices)});
+      .cross_device_ops =
+          options.cross_device_ops ? options.cross_device_ops : internal::default_cross_device_ops(devices)});
   internal::announce("MirroredStrategy", *impl);
   return impl;
 }

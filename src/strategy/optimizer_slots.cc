@@ -51,16 +51,18 @@ struct Kind {
   using optimizer_type = Optimizer;
   using state_type = State;
 };
-using Kinds = std::tuple<Kind<optim::SGD, optim::SGDParamState>, Kind<optim::Adam, optim::AdamParamState>,
-                         Kind<optim::AdamW, optim::AdamWParamState>, Kind<optim::RMSprop, optim::RMSpropParamState>,
-                         Kind<optim::Adagrad, optim::AdagradParamState>>;
+using Kinds =
+    std::tuple<Kind<optim::SGD, optim::SGDParamState>, Kind<optim::Adam, optim::AdamParamState>,
+               Kind<optim::AdamW, optim::AdamWParamState>, Kind<optim::RMSprop, optim::RMSpropParamState>,
+               Kind<optim::Adagrad, optim::AdagradParamState>>;
 
 // Calls fn(Kind) for the optimizer's own kind; false if it is none of them.
 template <typename Fn>
 bool with_kind(const optim::Optimizer& optimizer, Fn fn) {
   return std::apply(
       [&](auto... kind) {
-        return ((dynamic_cast<const typename decltype(kind)::optimizer_type*>(&optimizer) ? (fn(kind), true) : false) ||
+        return ((dynamic_cast<const typename decltype(kind)::optimizer_type*>(&optimizer) ? (fn(kind), true)
+                                                                                          : false) ||
                 ...);
       },
       Kinds());
@@ -83,7 +85,9 @@ bool is_element_wise(const optim::Optimizer& optimizer) {
   return with_kind(optimizer, [](auto) {});
 }
 
-bool needs_closure(const optim::Optimizer& optimizer) { return dynamic_cast<const optim::LBFGS*>(&optimizer) != nullptr; }
+bool needs_closure(const optim::Optimizer& optimizer) {
+  return dynamic_cast<const optim::LBFGS*>(&optimizer) != nullptr;
+}
 
 OptimizerSlots get_slots(optim::Optimizer& optimizer, const at::Tensor& parameter) {
   OptimizerSlots slots;
@@ -96,7 +100,8 @@ OptimizerSlots get_slots(optim::Optimizer& optimizer, const at::Tensor& paramete
       slots.counters[name] = field;
     }
   };
-  with_kind(optimizer, [&](auto kind) { visit(static_cast<decltype(kind)::state_type&>(*found->second), take); });
+  with_kind(optimizer,
+            [&](auto kind) { visit(static_cast<decltype(kind)::state_type&>(*found->second), take); });
   return slots;
 }
 

@@ -20,18 +20,22 @@ struct SumOverReplicas : torch::autograd::Function<SumOverReplicas> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& tensor) {
     return sum_over_replicas(*get_replica_context(), tensor);
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list gradients) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
     return {sum_over_replicas(*get_replica_context(), gradients[0])};
   }
 };
 
 }  // namespace
 
-int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas_in_sync(); }
+int ReplicaContext::num_replicas_in_sync() const {
+  return strategy_.num_replicas_in_sync();
+}
 
 at::Tensor ReplicaContext::scale(const at::Tensor& mean_loss) const {
   if (global_rows_ == 0) {
-    throw FailedPrecondition("scale() needs the rows of the step: give run() the DistributedBatch as an argument");
+    throw FailedPrecondition(
+        "scale() needs the rows of the step: give run() the DistributedBatch as an argument");
   }
   return mean_loss * (static_cast<double>(local_rows_) / static_cast<double>(global_rows_));
 }
@@ -41,6 +45,8 @@ at::Tensor ReplicaContext::all_reduce(ReduceOp op, const at::Tensor& tensor) {
   return op == ReduceOp::kSum ? sum : sum / num_replicas_in_sync();
 }
 
-ReplicaContext* get_replica_context() { return internal::StrategyImpl::current_replica(); }
+ReplicaContext* get_replica_context() {
+  return internal::StrategyImpl::current_replica();
+}
 
 }  // namespace tandem

@@ -14,8 +14,8 @@ namespace {
 
 thread_local bool is_replica_thread = false;
 
-// OpenBLAS built on plain threads has one count for the whole process and would give each replica every core; built on
-// OpenMP it follows the count of the calling thread.
+// OpenBLAS built on plain threads has one count for the whole process and would give each replica every core;
+// built on OpenMP it follows the count of the calling thread.
 void tame_blas() {
   constexpr int kPlainThreads = 1;
   const auto parallel = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_parallel"));
@@ -56,11 +56,14 @@ ReplicaPool::~ReplicaPool() {
   for (auto& thread : threads_) thread.join();
 }
 
-bool ReplicaPool::on_replica_thread() { return is_replica_thread; }
+bool ReplicaPool::on_replica_thread() {
+  return is_replica_thread;
+}
 
 void ReplicaPool::run(const Job& job) {
   if (is_replica_thread) {
-    throw FailedPrecondition("run() was called inside run(): a replica cannot start replicas; call it from outside");
+    throw FailedPrecondition(
+        "run() was called inside run(): a replica cannot start replicas; call it from outside");
   }
   std::unique_lock lock(mutex_);
   errors_.clear();
@@ -77,7 +80,8 @@ void ReplicaPool::run(const Job& job) {
 
 void ReplicaPool::work(int replica) {
   is_replica_thread = true;
-  // The count is this thread's own, but a thread's first look at it fetches the process-wide default: look first, then set.
+  // The count is this thread's own, but a thread's first look at it fetches the process-wide default: look
+  // first, then set.
   at::get_num_threads();
   at::set_num_threads(threads_per_replica_);
   RandomScope random;

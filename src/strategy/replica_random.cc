@@ -19,8 +19,8 @@ bool on_gpu(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   return false;
 }
 
-// Fills an empty `Generator? generator` argument, then goes on with the operator as if this key were not there.
-// A GPU has a default generator of its own, which only its replica uses.
+// Fills an empty `Generator? generator` argument, then goes on with the operator as if this key were not
+// there. A GPU has a default generator of its own, which only its replica uses.
 void supply_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   if (current_generator && !on_gpu(op, *stack)) {
@@ -34,15 +34,36 @@ void supply_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, t
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) { library.fallback(torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
+  library.fallback(torch::CppFunction::makeFallthrough());
+}
 
-// Every operator that ends in a draw and takes a generator. The others (dropout, randn, randint, ...) are built on them.
+// Every operator that ends in a draw and takes a generator. The others (dropout, randn, randint, ...) are
+// built on them.
 TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
-  for (const char* name :
-       {"bernoulli", "bernoulli.p", "bernoulli_.float", "bernoulli_.Tensor", "uniform_", "normal_", "random_",
-        "random_.to", "random_.from", "exponential_", "geometric_", "log_normal_", "cauchy_", "multinomial", "poisson",
-        "binomial", "normal.Tensor_float", "normal.float_Tensor", "normal.Tensor_Tensor", "rrelu_with_noise",
-        "rrelu_with_noise_", "randperm.generator", "randperm.generator_out"}) {
+  for (const char* name : {"bernoulli",
+                           "bernoulli.p",
+                           "bernoulli_.float",
+                           "bernoulli_.Tensor",
+                           "uniform_",
+                           "normal_",
+                           "random_",
+                           "random_.to",
+                           "random_.from",
+                           "exponential_",
+                           "geometric_",
+                           "log_normal_",
+                           "cauchy_",
+                           "multinomial",
+                           "poisson",
+                           "binomial",
+                           "normal.Tensor_float",
+                           "normal.float_Tensor",
+                           "normal.Tensor_Tensor",
+                           "rrelu_with_noise",
+                           "rrelu_with_noise_",
+                           "randperm.generator",
+                           "randperm.generator_out"}) {
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&supply_generator>());
   }
 }
@@ -52,8 +73,12 @@ RandomScope::RandomScope(std::uint64_t seed)
   current_generator = &cpu_;
 }
 
-RandomScope::~RandomScope() { current_generator = outer_; }
+RandomScope::~RandomScope() {
+  current_generator = outer_;
+}
 
-void RandomScope::reseed(std::uint64_t seed) { cpu_.set_current_seed(seed); }
+void RandomScope::reseed(std::uint64_t seed) {
+  cpu_.set_current_seed(seed);
+}
 
 }  // namespace tandem::internal

@@ -9,7 +9,8 @@ namespace {
 
 class ReplicatedUpdater final : public Updater {
  public:
-  ReplicatedUpdater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec, Meeting& meeting, CrossDeviceOps& ops)
+  ReplicatedUpdater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec, Meeting& meeting,
+                    CrossDeviceOps& ops)
       : Updater(std::move(variables), spec), meeting_(meeting), ops_(ops) {
     // The one copy of central storage has one optimizer, the first replica's.
     for (int replica = 0; replica < (buffers_.central() ? 1 : buffers_.replicas()); ++replica) {
@@ -25,7 +26,8 @@ class ReplicatedUpdater final : public Updater {
   void apply(int replica) override {
     const torch::NoGradGuard no_grad;
     UpdateTimes& times = times_[static_cast<std::size_t>(replica)];
-    timed(times.wait, [&] { meeting_.arrive(replica, "minimize"); });  // every replica knows which gradients it has
+    timed(times.wait,
+          [&] { meeting_.arrive(replica, "minimize"); });  // every replica knows which gradients it has
     timed(times.reduce, [&] {
       for (int group = 0; group < static_cast<int>(buffers_.groups().size()); ++group) {
         at::Tensor gradients = buffers_.gradients(replica, group);
@@ -52,7 +54,8 @@ class ReplicatedUpdater final : public Updater {
       const OptimizerSlots slots = get_slots(optimizer(0), buffers_.parameter(0, i));
       auto& mine = state[buffers_.slots()[i].name];
       for (const auto& [name, value] : slots.counters) mine[name] = at::scalar_tensor(value, at::kLong);
-      for (const auto& [name, tensor] : slots.tensors) mine[name] = tensor.clone(at::MemoryFormat::Contiguous);
+      for (const auto& [name, tensor] : slots.tensors)
+        mine[name] = tensor.clone(at::MemoryFormat::Contiguous);
     }
     return state;
   }
@@ -78,7 +81,8 @@ class ReplicatedUpdater final : public Updater {
   }
 
  private:
-  // Central storage: what the first replica updated, to the copy on the CPU and to the other GPUs, if there are any.
+  // Central storage: what the first replica updated, to the copy on the CPU and to the other GPUs, if there
+  // are any.
   void refresh_caches() {
     for (int group = 0; group < static_cast<int>(buffers_.groups().size()); ++group) {
       const at::Tensor& updated = buffers_.parameters(0, group);
@@ -91,8 +95,9 @@ class ReplicatedUpdater final : public Updater {
 
   void refuse_unknown() const {
     if (is_element_wise(optimizer(0))) return;
-    throw Unimplemented("the state of this optimizer is of a type that tandem does not know: only that of SGD, Adam, AdamW, "
-                        "RMSprop and Adagrad can be saved and loaded");
+    throw Unimplemented(
+        "the state of this optimizer is of a type that tandem does not know: only that of SGD, Adam, AdamW, "
+        "RMSprop and Adagrad can be saved and loaded");
   }
 
   Meeting& meeting_;
@@ -101,8 +106,9 @@ class ReplicatedUpdater final : public Updater {
 
 }  // namespace
 
-std::unique_ptr<Updater> make_replicated_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec,
-                                                 Meeting& meeting, CrossDeviceOps& ops) {
+std::unique_ptr<Updater> make_replicated_updater(std::shared_ptr<Variables> variables,
+                                                 const OptimizerSpec& spec, Meeting& meeting,
+                                                 CrossDeviceOps& ops) {
   return std::make_unique<ReplicatedUpdater>(std::move(variables), spec, meeting, ops);
 }
 

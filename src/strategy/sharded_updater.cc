@@ -11,9 +11,10 @@ namespace {
 
 constexpr const char* kName = "minimize";
 
-// A range of one group's buffer that the optimizer sees as one tensor. At first a replica has one per group: its shard. A
-// parameter without a gradient must be left out of a step (a zero gradient is not a missing one: decay and momentum would
-// still move it), so a segment in which some have one and some do not is cut in pieces, state and all, and stays so.
+// A range of one group's buffer that the optimizer sees as one tensor. At first a replica has one per group:
+// its shard. A parameter without a gradient must be left out of a step (a zero gradient is not a missing one:
+// decay and momentum would still move it), so a segment in which some have one and some do not is cut in
+// pieces, state and all, and stays so.
 struct Segment {
   int group = 0;
   std::int64_t begin = 0;
@@ -95,7 +96,8 @@ void ShardedUpdater::make_shard(int replica, const OptimizerSpec& spec) {
 Segment ShardedUpdater::make_segment(int replica, int group, std::int64_t begin, std::int64_t end) {
   const torch::NoGradGuard no_grad;
   Segment segment{group, begin, end, buffers_.home(replica, group).slice(0, begin, end).detach()};
-  segment.parameter.mutable_grad() = shard(replica).sums[static_cast<std::size_t>(group)].slice(0, begin, end);
+  segment.parameter.mutable_grad() =
+      shard(replica).sums[static_cast<std::size_t>(group)].slice(0, begin, end);
   return segment;
 }
 
@@ -112,7 +114,8 @@ void ShardedUpdater::choose_segments(int replica) {
   Shard& mine = shard(replica);
   const bool all = buffers_.all_have_gradients();
   if (all && !mine.left_out) return;
-  if (!all) cut(replica, [&](const Slot&, std::size_t i) { return buffers_.has_gradient(i) ? "with" : "without"; });
+  if (!all)
+    cut(replica, [&](const Slot&, std::size_t i) { return buffers_.has_gradient(i) ? "with" : "without"; });
   mine.left_out = false;
   for (Segment& segment : mine.segments) {
     const bool present = all || buffers_.has_gradient(slot_at(segment.group, segment.begin));
@@ -128,7 +131,8 @@ void ShardedUpdater::cut(int replica, const SlotKey& key) {
   std::vector<Segment> cut_up;
   for (const Segment& segment : mine.segments) {
     std::vector<std::int64_t> ends;
-    std::string current = key(buffers_.slots()[slot_at(segment.group, segment.begin)], slot_at(segment.group, segment.begin));
+    std::string current =
+        key(buffers_.slots()[slot_at(segment.group, segment.begin)], slot_at(segment.group, segment.begin));
     for (std::size_t i = 0; i < buffers_.slots().size(); ++i) {
       const Slot& slot = buffers_.slots()[i];
       if (slot.group != segment.group || slot.begin <= segment.begin || slot.begin >= segment.end) continue;
@@ -215,7 +219,8 @@ OptimizerState ShardedUpdater::state() const {
       }
       for (const Slot& slot : buffers_.slots()) {
         if (slot.group != segment.group || slot.begin < segment.begin || slot.begin >= segment.end) continue;
-        for (const auto& [name, value] : slots.counters) state[slot.name][name] = at::scalar_tensor(value, at::kLong);
+        for (const auto& [name, value] : slots.counters)
+          state[slot.name][name] = at::scalar_tensor(value, at::kLong);
         for (const auto& [name, tensor] : slots.tensors) state[slot.name][name] = at::Tensor();
       }
     }
@@ -235,7 +240,8 @@ OptimizerState ShardedUpdater::state() const {
 void ShardedUpdater::load_state(const OptimizerState& state) {
   const torch::NoGradGuard no_grad;
   check_state(state);
-  // A segment has one set of counters, so parameters that have been updated a different number of times part ways here.
+  // A segment has one set of counters, so parameters that have been updated a different number of times part
+  // ways here.
   const auto key = [&](const Slot& slot, std::size_t) {
     std::string text;
     const auto found = state.find(slot.name);
@@ -251,7 +257,8 @@ void ShardedUpdater::load_state(const OptimizerState& state) {
       OptimizerSlots slots;
       for (const Slot& slot : buffers_.slots()) {
         const auto found = state.find(slot.name);
-        if (slot.group != segment.group || slot.end <= segment.begin || slot.begin >= segment.end || found == state.end()) {
+        if (slot.group != segment.group || slot.end <= segment.begin || slot.begin >= segment.end ||
+            found == state.end()) {
           continue;
         }
         for (const auto& [name, tensor] : found->second) {

@@ -28,9 +28,10 @@ class RunningReplica {
 
 int threads_for(const StrategySetup& setup) {
   if (setup.threads_per_replica < 0) {
-    throw InvalidArgument(fmt::format("threads_per_replica is {}: expected 1 or more, or 0 for an equal share of the "
-                                      "cores",
-                                      setup.threads_per_replica));
+    throw InvalidArgument(
+        fmt::format("threads_per_replica is {}: expected 1 or more, or 0 for an equal share of the "
+                    "cores",
+                    setup.threads_per_replica));
   }
   if (setup.threads_per_replica > 0) return setup.threads_per_replica;
   return std::max(1, usable_cores() / static_cast<int>(setup.devices.size()));
@@ -45,8 +46,9 @@ StrategyImpl::~StrategyImpl() = default;
 
 void StrategyImpl::run(const std::function<void(ReplicaContext&)>& fn, const DistributedBatch* batch) {
   if (batch && static_cast<int>(batch->size()) != num_local_replicas()) {
-    throw InvalidArgument(fmt::format("the batch has {} pieces for {} replicas: it was distributed by another strategy",
-                                      batch->size(), num_local_replicas()));
+    throw InvalidArgument(
+        fmt::format("the batch has {} pieces for {} replicas: it was distributed by another strategy",
+                    batch->size(), num_local_replicas()));
   }
   const auto step = static_cast<std::uint64_t>(step_++);
   pool_.run({[&](int local, RandomScope& random) {
@@ -63,7 +65,9 @@ void StrategyImpl::run(const std::function<void(ReplicaContext&)>& fn, const Dis
   }});
 }
 
-ReplicaContext* StrategyImpl::current_replica() { return running_replica; }
+ReplicaContext* StrategyImpl::current_replica() {
+  return running_replica;
+}
 
 void StrategyImpl::seed_random(std::uint64_t seed, std::int64_t step) {
   seed_ = seed;
@@ -75,7 +79,9 @@ std::unique_ptr<Updater> StrategyImpl::make_updater(std::shared_ptr<Variables> v
   return tandem::internal::make_updater(std::move(variables), optimizer, meeting(), cross_device_ops());
 }
 
-void StrategyImpl::add_variables(const std::shared_ptr<Variables>& variables) { variables_.push_back(variables); }
+void StrategyImpl::add_variables(const std::shared_ptr<Variables>& variables) {
+  variables_.push_back(variables);
+}
 
 std::vector<std::shared_ptr<Variables>> StrategyImpl::variables() {
   std::erase_if(variables_, [](const auto& weak) { return weak.expired(); });

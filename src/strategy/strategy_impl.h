@@ -26,8 +26,8 @@ struct StrategySetup {
   Placement placement = Placement::kMirrored;
 };
 
-// What stands behind a Strategy: the replica threads, and how gradients meet. The one-process strategies differ only in
-// their setup; the others override.
+// What stands behind a Strategy: the replica threads, and how gradients meet. The one-process strategies
+// differ only in their setup; the others override.
 class StrategyImpl {
  public:
   explicit StrategyImpl(StrategySetup setup);
@@ -52,9 +52,11 @@ class StrategyImpl {
   static ReplicaContext* current_replica();
 
   // How an optimizer's step reaches these variables. Called in cross-replica context.
-  virtual std::unique_ptr<Updater> make_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& optimizer);
+  virtual std::unique_ptr<Updater> make_updater(std::shared_ptr<Variables> variables,
+                                                const OptimizerSpec& optimizer);
 
-  // The variables created under this strategy that still live, for an optimizer that was not told which to update.
+  // The variables created under this strategy that still live, for an optimizer that was not told which to
+  // update.
   void add_variables(const std::shared_ptr<Variables>& variables);
   std::vector<std::shared_ptr<Variables>> variables();
 

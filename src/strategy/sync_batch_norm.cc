@@ -46,7 +46,8 @@ Moments combine(const Moments& a, const Moments& b) {
   if (b.count == 0) return a;
   const double count = a.count + b.count;
   const at::Tensor delta = b.mean - a.mean;
-  return {count, a.mean + delta * (b.count / count), a.m2 + b.m2 + delta * delta * (a.count * b.count / count)};
+  return {count, a.mean + delta * (b.count / count),
+          a.m2 + b.m2 + delta * delta * (a.count * b.count / count)};
 }
 
 // The sum of a tensor over the replicas, in their order; the tensor itself outside run().
@@ -55,14 +56,15 @@ at::Tensor over_replicas(const at::Tensor& tensor) {
   return replica ? replica->all_reduce(ReduceOp::kSum, tensor) : tensor;
 }
 
-// All replicas' moments, combined in replica order. Each puts its own in a row of a table of zeros: the sum of the tables has
-// every row, exactly.
+// All replicas' moments, combined in replica order. Each puts its own in a row of a table of zeros: the sum
+// of the tables has every row, exactly.
 Moments global_moments(const Moments& local) {
   const ReplicaContext* replica = get_replica_context();
   if (!replica || replica->num_replicas_in_sync() == 1) return local;
   const std::int64_t features = local.mean.numel();
   at::Tensor table = at::zeros({replica->num_replicas_in_sync(), 2 * features + 1}, local.mean.options());
-  table[replica->id()].copy_(at::cat({local.mean, local.m2, at::full({1}, local.count, local.mean.options())}));
+  table[replica->id()].copy_(
+      at::cat({local.mean, local.m2, at::full({1}, local.count, local.mean.options())}));
   table = over_replicas(table);
   Moments all;
   for (std::int64_t r = 0; r < table.size(0); ++r) {
@@ -73,8 +75,9 @@ Moments global_moments(const Moments& local) {
 }
 
 struct Normalize : torch::autograd::Function<Normalize> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& bias, const at::Tensor& mean, const at::Tensor& inv_std, double count) {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& mean,
+                            const at::Tensor& inv_std, double count) {
     context->save_for_backward({x, weight, mean, inv_std});
     context->saved_data["count"] = count;
     const at::Tensor scale = weight.defined() ? inv_std * weight : inv_std;
@@ -82,7 +85,8 @@ struct Normalize : torch::autograd::Function<Normalize> {
     return at::addcmul(per_feature(shift, x), x, per_feature(scale, x));
   }
 
-  // With u = x - mean and s = 1 / std:  dx = s w (dy - sum(dy) / n - u s^2 sum(dy u) / n), the sums over all replicas.
+  // With u = x - mean and s = 1 / std:  dx = s w (dy - sum(dy) / n - u s^2 sum(dy u) / n), the sums over all
+  // replicas.
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     const auto saved = context->get_saved_variables();
@@ -98,19 +102,26 @@ struct Normalize : torch::autograd::Function<Normalize> {
     const at::Tensor slope = inv_std * inv_std * sums.slice(0, sum_dy.numel()) / count;
     at::Tensor dx = dy - per_feature(mean_dy, x) - centered * per_feature(slope, x);
     dx *= per_feature(weight.defined() ? inv_std * weight : inv_std, x);
-    return {dx, weight.defined() ? sum_dy_u * inv_std : at::Tensor(), weight.defined() ? sum_dy : at::Tensor(), {}, {}, {}};
+    return {dx,
+            weight.defined() ? sum_dy_u * inv_std : at::Tensor(),
+            weight.defined() ? sum_dy : at::Tensor(),
+            {},
+            {},
+            {}};
   }
 };
 
-at::Tensor sync_batch_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& running_mean,
-                           const at::Tensor& running_var, double momentum, double eps) {
+at::Tensor sync_batch_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                           const at::Tensor& running_mean, const at::Tensor& running_var, double momentum,
+                           double eps) {
   Moments all;
   at::Tensor inv_std;
   {
     const torch::NoGradGuard no_grad;
     all = global_moments(local_moments(x.detach()));
     if (all.count < 2) {
-      throw InvalidArgument(fmt::format("synchronised batch norm needs more than {:.0f} value per channel in training", all.count));
+      throw InvalidArgument(fmt::format(
+          "synchronised batch norm needs more than {:.0f} value per channel in training", all.count));
     }
     inv_std = at::rsqrt(all.m2 / all.count + eps);
     if (running_mean.defined()) {
@@ -121,15 +132,20 @@ at::Tensor sync_batch_norm(const at::Tensor& x, const at::Tensor& weight, const 
   return Normalize::apply(x, weight, bias, all.mean, inv_std, all.count);
 }
 
-at::Tensor value_or_undefined(const c10::optional<at::Tensor>& tensor) { return tensor ? *tensor : at::Tensor(); }
+at::Tensor value_or_undefined(const c10::optional<at::Tensor>& tensor) {
+  return tensor ? *tensor : at::Tensor();
+}
 
-// aten::batch_norm on a thread with the key of replica_random.h. Anything but training in a SyncBatchNormScope goes on as usual.
-at::Tensor batch_norm_or_sync(const at::Tensor& x, const c10::optional<at::Tensor>& weight, const c10::optional<at::Tensor>& bias,
-                              const c10::optional<at::Tensor>& running_mean, const c10::optional<at::Tensor>& running_var,
-                              bool training, double momentum, double eps, bool cudnn_enabled) {
+// aten::batch_norm on a thread with the key of replica_random.h. Anything but training in a
+// SyncBatchNormScope goes on as usual.
+at::Tensor batch_norm_or_sync(const at::Tensor& x, const c10::optional<at::Tensor>& weight,
+                              const c10::optional<at::Tensor>& bias,
+                              const c10::optional<at::Tensor>& running_mean,
+                              const c10::optional<at::Tensor>& running_var, bool training, double momentum,
+                              double eps, bool cudnn_enabled) {
   if (scope_is_on && training) {
-    return sync_batch_norm(x, value_or_undefined(weight), value_or_undefined(bias), value_or_undefined(running_mean),
-                           value_or_undefined(running_var), momentum, eps);
+    return sync_batch_norm(x, value_or_undefined(weight), value_or_undefined(bias),
+                           value_or_undefined(running_mean), value_or_undefined(running_var), momentum, eps);
   }
   const c10::impl::ExcludeDispatchKeyGuard without(c10::DispatchKey::TESTING_ONLY_GenericMode);
   return at::batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled);
@@ -137,14 +153,21 @@ at::Tensor batch_norm_or_sync(const at::Tensor& x, const c10::optional<at::Tenso
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) { library.impl("batch_norm", &batch_norm_or_sync); }
+TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
+  library.impl("batch_norm", &batch_norm_or_sync);
+}
 
-SyncBatchNormScope::SyncBatchNormScope(bool on) : outer_(scope_is_on) { scope_is_on = on; }
-SyncBatchNormScope::~SyncBatchNormScope() { scope_is_on = outer_; }
+SyncBatchNormScope::SyncBatchNormScope(bool on) : outer_(scope_is_on) {
+  scope_is_on = on;
+}
+SyncBatchNormScope::~SyncBatchNormScope() {
+  scope_is_on = outer_;
+}
 
 SyncBatchNormImpl::SyncBatchNormImpl(SyncBatchNormOptions options) : options_(options) {
   if (options_.num_features < 1) {
-    throw InvalidArgument(fmt::format("SyncBatchNorm: num_features is {}: expected 1 or more", options_.num_features));
+    throw InvalidArgument(
+        fmt::format("SyncBatchNorm: num_features is {}: expected 1 or more", options_.num_features));
   }
   if (options_.affine) {
     weight_ = register_parameter("weight", at::ones({options_.num_features}));
@@ -157,11 +180,13 @@ SyncBatchNormImpl::SyncBatchNormImpl(SyncBatchNormOptions options) : options_(op
 
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
   if (x.dim() < 2 || x.size(1) != options_.num_features) {
-    throw InvalidArgument(fmt::format("SyncBatchNorm: x has {} dimensions and {} features: expected [rows, {}, ...]", x.dim(),
-                                      x.dim() > 1 ? x.size(1) : 0, options_.num_features));
+    throw InvalidArgument(
+        fmt::format("SyncBatchNorm: x has {} dimensions and {} features: expected [rows, {}, ...]", x.dim(),
+                    x.dim() > 1 ? x.size(1) : 0, options_.num_features));
   }
   if (!is_training()) {
-    return at::batch_norm(x, weight_, bias_, running_mean_, running_var_, false, options_.momentum, options_.eps, false);
+    return at::batch_norm(x, weight_, bias_, running_mean_, running_var_, false, options_.momentum,
+                          options_.eps, false);
   }
   num_batches_tracked_ += 1;
   return sync_batch_norm(x, weight_, bias_, running_mean_, running_var_, options_.momentum, options_.eps);

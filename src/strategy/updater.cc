@@ -12,11 +12,14 @@
 namespace tandem::internal {
 
 Updater::Updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec)
-    : buffers_(std::move(variables),
-               spec.option_group ? spec.option_group : [](const std::string&, const at::Tensor&) { return 0; }),
+    : buffers_(
+          std::move(variables),
+          spec.option_group ? spec.option_group : [](const std::string&, const at::Tensor&) { return 0; }),
       times_(static_cast<std::size_t>(buffers_.replicas())) {}
 
-double Updater::learning_rate() const { return optimizers_.front()->param_groups().front().options().get_lr(); }
+double Updater::learning_rate() const {
+  return optimizers_.front()->param_groups().front().options().get_lr();
+}
 
 void Updater::set_learning_rate(double rate) {
   for (auto& optimizer : optimizers_) {
@@ -29,25 +32,28 @@ void Updater::check_state(const OptimizerState& state) const {
     const auto slot = std::find_if(buffers_.slots().begin(), buffers_.slots().end(),
                                    [&, &wanted = name](const Slot& s) { return s.name == wanted; });
     if (slot == buffers_.slots().end()) {
-      throw InvalidArgument(fmt::format("optimizer state for \"{}\": the model has no trainable parameter of that name", name));
+      throw InvalidArgument(
+          fmt::format("optimizer state for \"{}\": the model has no trainable parameter of that name", name));
     }
     for (const auto& [what, tensor] : slots) {
       if (!is_counter(tensor) && tensor.sizes() != at::IntArrayRef(slot->sizes)) {
-        throw InvalidArgument(fmt::format("optimizer state \"{}\" of \"{}\" has shape [{}]: expected [{}]", what, name,
-                                          fmt::join(tensor.sizes(), ", "), fmt::join(slot->sizes, ", ")));
+        throw InvalidArgument(fmt::format("optimizer state \"{}\" of \"{}\" has shape [{}]: expected [{}]",
+                                          what, name, fmt::join(tensor.sizes(), ", "),
+                                          fmt::join(slot->sizes, ", ")));
       }
     }
   }
 }
 
-std::unique_ptr<Updater> make_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec, Meeting& meeting,
-                                      CrossDeviceOps& ops) {
+std::unique_ptr<Updater> make_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec,
+                                      Meeting& meeting, CrossDeviceOps& ops) {
   std::vector<std::vector<at::Tensor>> probe(static_cast<std::size_t>(spec.option_groups));
   for (auto& group : probe) group.push_back(at::zeros({1}));
   const auto optimizer = spec.make(probe);
   if (needs_closure(*optimizer)) {
-    throw InvalidArgument("LBFGS evaluates the loss several times in one step, which replicas in sync cannot do: use SGD, Adam "
-                          "or another first-order optimizer");
+    throw InvalidArgument(
+        "LBFGS evaluates the loss several times in one step, which replicas in sync cannot do: use SGD, Adam "
+        "or another first-order optimizer");
   }
   const bool one_memory = ops.shares_memory() || variables->placement() == Placement::kCentral;
   if (one_memory && is_element_wise(*optimizer)) {

@@ -22,20 +22,25 @@ namespace tandem::internal {
 
 // How to make a libtorch optimizer, without saying yet on which tensors.
 struct OptimizerSpec {
-  using Make = std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<std::vector<at::Tensor>> by_group)>;
+  using Make =
+      std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<std::vector<at::Tensor>> by_group)>;
 
-  // Called once per replica with the tensors of each option group; the optimizer's parameter groups are in that order.
+  // Called once per replica with the tensors of each option group; the optimizer's parameter groups are in
+  // that order.
   Make make;
   int option_groups = 1;
   // Which option group a parameter is in. Empty: all in group 0.
   std::function<int(const std::string& name, const at::Tensor& parameter)> option_group = {};
 };
 
-// An optimizer's state by parameter name, then by slot name ("momentum_buffer", "step"): tensors in the parameter's logical
-// layout, counters as int64 scalars. It does not depend on the strategy or the number of replicas.
+// An optimizer's state by parameter name, then by slot name ("momentum_buffer", "step"): tensors in the
+// parameter's logical layout, counters as int64 scalars. It does not depend on the strategy or the number of
+// replicas.
 using OptimizerState = std::map<std::string, std::map<std::string, at::Tensor>>;
 
-inline bool is_counter(const at::Tensor& slot) { return slot.dim() == 0 && slot.scalar_type() == at::kLong; }
+inline bool is_counter(const at::Tensor& slot) {
+  return slot.dim() == 0 && slot.scalar_type() == at::kLong;
+}
 
 // Seconds that one replica has spent in apply() so far.
 struct UpdateTimes {
@@ -61,8 +66,8 @@ class Updater {
   // On each replica's thread: zeroes its gradients, before backward.
   void begin_step(int replica) { buffers_.begin_step(replica); }
 
-  // On each replica's thread, after backward: returns once this replica's parameters hold the new values. A collective:
-  // every replica must call it; see Meeting for what it throws.
+  // On each replica's thread, after backward: returns once this replica's parameters hold the new values. A
+  // collective: every replica must call it; see Meeting for what it throws.
   virtual void apply(int replica) = 0;
 
   // In cross-replica context:
@@ -75,7 +80,9 @@ class Updater {
   const UpdateTimes& times(int replica) const { return times_[static_cast<std::size_t>(replica)]; }
 
  protected:
-  torch::optim::Optimizer& optimizer(int replica) const { return *optimizers_[static_cast<std::size_t>(replica)]; }
+  torch::optim::Optimizer& optimizer(int replica) const {
+    return *optimizers_[static_cast<std::size_t>(replica)];
+  }
   // Checks the names and shapes of a state that is to be loaded.
   void check_state(const OptimizerState& state) const;
 
@@ -84,19 +91,19 @@ class Updater {
   std::vector<UpdateTimes> times_;                                    // by replica
 };
 
-// Sharded where the replicas share memory (or one copy of the parameters) and the optimizer works element by element, else
-// replicated.
-// Throws InvalidArgument for an optimizer that cannot run on replicas (LBFGS).
-std::unique_ptr<Updater> make_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec, Meeting& meeting,
-                                      CrossDeviceOps& ops);
+// Sharded where the replicas share memory (or one copy of the parameters) and the optimizer works element by
+// element, else replicated. Throws InvalidArgument for an optimizer that cannot run on replicas (LBFGS).
+std::unique_ptr<Updater> make_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec,
+                                      Meeting& meeting, CrossDeviceOps& ops);
 
-// Replica r reduces range r over all replicas' gradients, applies the optimizer to that range once, and writes the result
-// into every replica: reduce-scatter, update and all-gather in one pass.
+// Replica r reduces range r over all replicas' gradients, applies the optimizer to that range once, and
+// writes the result into every replica: reduce-scatter, update and all-gather in one pass.
 std::unique_ptr<Updater> make_sharded_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec,
                                               Meeting& meeting);
 
 // Every replica gets the summed gradients and runs the whole optimizer on its own copy.
-std::unique_ptr<Updater> make_replicated_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec,
-                                                 Meeting& meeting, CrossDeviceOps& ops);
+std::unique_ptr<Updater> make_replicated_updater(std::shared_ptr<Variables> variables,
+                                                 const OptimizerSpec& spec, Meeting& meeting,
+                                                 CrossDeviceOps& ops);
 
 }  // namespace tandem::internal

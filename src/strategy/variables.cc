@@ -15,12 +15,13 @@ std::string describe(const at::Tensor& tensor) {
   return fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
 }
 
-void check_alike(const char* kind, const std::vector<NamedTensor>& first, const std::vector<NamedTensor>& other,
-                 std::size_t replica) {
+void check_alike(const char* kind, const std::vector<NamedTensor>& first,
+                 const std::vector<NamedTensor>& other, std::size_t replica) {
   const auto refuse = [&](const std::string& difference) {
-    return InvalidArgument(fmt::format("the model factory made different models for replica 0 and replica {}: {}; it must "
-                                       "build the same model each time it is called",
-                                       replica, difference));
+    return InvalidArgument(
+        fmt::format("the model factory made different models for replica 0 and replica {}: {}; it must "
+                    "build the same model each time it is called",
+                    replica, difference));
   };
   if (first.size() != other.size()) {
     throw refuse(fmt::format("{} {}s against {}", first.size(), kind, other.size()));
@@ -36,9 +37,10 @@ void check_alike(const char* kind, const std::vector<NamedTensor>& first, const 
                                other_tensor.requires_grad() ? "" : " (frozen)"));
     }
     if (tensor.numel() > 0 && tensor.data_ptr() == other_tensor.data_ptr()) {
-      throw InvalidArgument(fmt::format("the model factory gave replica 0 and replica {} the same {} \"{}\": it must build a "
-                                        "new model each time it is called",
-                                        replica, kind, name));
+      throw InvalidArgument(
+          fmt::format("the model factory gave replica 0 and replica {} the same {} \"{}\": it must build a "
+                      "new model each time it is called",
+                      replica, kind, name));
     }
   }
 }
@@ -49,12 +51,14 @@ std::vector<std::size_t> first_names(const std::vector<NamedTensor>& parameters)
   std::vector<std::size_t> firsts;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& tensor = parameters[i].tensor;
-    const auto [found, is_new] = seen.emplace(tensor.numel() ? tensor.data_ptr() : tensor.unsafeGetTensorImpl(), i);
+    const auto [found, is_new] =
+        seen.emplace(tensor.numel() ? tensor.data_ptr() : tensor.unsafeGetTensorImpl(), i);
     const auto& first = parameters[found->second];
     if (!is_new && !first.tensor.is_same(tensor)) {
-      throw InvalidArgument(fmt::format("parameters \"{}\" and \"{}\" share memory but are different tensors: to tie weights, "
-                                        "register one tensor under both names",
-                                        first.name, parameters[i].name));
+      throw InvalidArgument(
+          fmt::format("parameters \"{}\" and \"{}\" share memory but are different tensors: to tie weights, "
+                      "register one tensor under both names",
+                      first.name, parameters[i].name));
     }
     firsts.push_back(found->second);
   }
@@ -82,7 +86,8 @@ Variables::Variables(std::vector<ReplicaTensors> copies, Placement placement)
     check_alike("parameter", copies_[0].parameters, copies_[replica].parameters, replica);
     check_alike("buffer", copies_[0].buffers, copies_[replica].buffers, replica);
     if (first_names(copies_[replica].parameters) != firsts) {
-      throw InvalidArgument(fmt::format("the model factory tied different weights for replica 0 and replica {}", replica));
+      throw InvalidArgument(
+          fmt::format("the model factory tied different weights for replica 0 and replica {}", replica));
     }
     copy_values(copies_[0].parameters, copies_[replica].parameters);
     copy_values(copies_[0].buffers, copies_[replica].buffers);

@@ -22,18 +22,20 @@ struct ReplicaTensors {
 // Where the parameters of the replicas of one process live.
 enum class Placement {
   kMirrored,  // a copy on each replica
-  kCentral,   // one copy, on the CPU: CPU replicas alias it, GPU replicas have a cache of it that each update refreshes
+  kCentral,   // one copy, on the CPU: CPU replicas alias it, GPU replicas have a cache of it that each update
+              // refreshes
 };
 
 // The variables of one model: one copy per local replica, one name each to the user.
 //
-// Parameters are equal on every replica after every step: as copies of their own, or as one. Floating-point buffers (batch norm's running
-// statistics) are TensorFlow's ON_READ variables: each replica writes its own, and reading gives their mean, added in replica
-// order. Of integer buffers, reading gives the first replica's.
+// Parameters are equal on every replica after every step: as copies of their own, or as one. Floating-point
+// buffers (batch norm's running statistics) are TensorFlow's ON_READ variables: each replica writes its own,
+// and reading gives their mean, added in replica order. Of integer buffers, reading gives the first
+// replica's.
 class Variables {
  public:
-  // Gives every copy the first one's values. Throws InvalidArgument, naming the first difference, if the copies do not have
-  // the same names, shapes and dtypes, or share memory.
+  // Gives every copy the first one's values. Throws InvalidArgument, naming the first difference, if the
+  // copies do not have the same names, shapes and dtypes, or share memory.
   explicit Variables(std::vector<ReplicaTensors> copies, Placement placement = Placement::kMirrored);
 
   Placement placement() const { return placement_; }
@@ -41,11 +43,12 @@ class Variables {
   int replicas() const { return static_cast<int>(copies_.size()); }
   const ReplicaTensors& copy(int replica) const { return copies_[static_cast<std::size_t>(replica)]; }
 
-  // The places in `parameters` of those that require gradients; tied weights (one tensor under several names) once, under
-  // their first name.
+  // The places in `parameters` of those that require gradients; tied weights (one tensor under several names)
+  // once, under their first name.
   std::vector<std::size_t> trainable() const;
 
-  // Every parameter and buffer by name, as a user reads it: on the CPU, contiguous, not aliasing the variables.
+  // Every parameter and buffer by name, as a user reads it: on the CPU, contiguous, not aliasing the
+  // variables.
   std::map<std::string, at::Tensor> read() const;
 
  private:

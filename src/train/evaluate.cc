@@ -67,7 +67,8 @@ Logs Model::evaluate(const Dataset& data, EvaluateOptions options) {
           if (piece.rows() == 0) return 0.0;
           const torch::NoGradGuard no_grad;
           const at::Tensor y_pred = on(replica)(piece.x);
-          for (const Metric& metric : compiled.metrics) metric.update(replica, piece.y, y_pred, piece.sample_weight);
+          for (const Metric& metric : compiled.metrics)
+            metric.update(replica, piece.y, y_pred, piece.sample_weight);
           const at::Tensor per_example = compiled.loss.per_example(piece.y, y_pred);
           return compute_average_loss(per_example, 1, piece.sample_weight).item<double>();
         },

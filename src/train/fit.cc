@@ -14,10 +14,12 @@ namespace {
 using Callbacks = std::vector<std::shared_ptr<Callback>>;
 
 void check_options(const FitOptions& options) {
-  if (options.epochs < 1) throw InvalidArgument(fmt::format("epochs is {}: expected 1 or more", options.epochs));
+  if (options.epochs < 1)
+    throw InvalidArgument(fmt::format("epochs is {}: expected 1 or more", options.epochs));
   if (options.initial_epoch < 0 || options.initial_epoch >= options.epochs) {
-    throw InvalidArgument(fmt::format("initial_epoch is {}: expected 0 to {} (epochs is {}, the number of the last one)",
-                                      options.initial_epoch, options.epochs - 1, options.epochs));
+    throw InvalidArgument(
+        fmt::format("initial_epoch is {}: expected 0 to {} (epochs is {}, the number of the last one)",
+                    options.initial_epoch, options.epochs - 1, options.epochs));
   }
   const auto positive = [](const char* name, const std::optional<std::int64_t>& value) {
     if (value && *value < 1) throw InvalidArgument(fmt::format("{} is {}: expected 1 or more", name, *value));
@@ -32,26 +34,30 @@ void check_batch_size(const Dataset& data, const Strategy& strategy) {
   if (!rows) throw InvalidArgument("fit() needs a dataset of global batches: call .batch(n) on it first");
   const int replicas = strategy.num_replicas_in_sync();
   if (*rows < replicas) {
-    throw InvalidArgument(fmt::format("the global batch of {} is smaller than the {} replicas it is split over: expected {} rows "
-                                      "or more, or fewer replicas",
-                                      *rows, replicas, replicas));
+    throw InvalidArgument(fmt::format(
+        "the global batch of {} is smaller than the {} replicas it is split over: expected {} rows "
+        "or more, or fewer replicas",
+        *rows, replicas, replicas));
   }
   const std::int64_t piece = (*rows + replicas - 1) / replicas;
-  internal::log_info("global batch {} = {} replicas x {}{}", *rows, replicas, *rows % replicas ? "up to " : "", piece);
+  internal::log_info("global batch {} = {} replicas x {}{}", *rows, replicas,
+                     *rows % replicas ? "up to " : "", piece);
 }
 
 std::int64_t planned_steps(const Dataset& data, const FitOptions& options) {
   std::int64_t steps = options.steps_per_epoch ? *options.steps_per_epoch : data.cardinality();
   if (options.max_steps && (steps < 0 || *options.max_steps < steps)) steps = *options.max_steps;
   if (steps == Dataset::kInfinite) {
-    throw InvalidArgument("the dataset has no end: give fit() steps_per_epoch or max_steps, or a dataset without repeat()");
+    throw InvalidArgument(
+        "the dataset has no end: give fit() steps_per_epoch or max_steps, or a dataset without repeat()");
   }
   return std::max<std::int64_t>(steps, -1);
 }
 
 Callbacks with_progress(const FitOptions& options) {
   Callbacks callbacks = options.callbacks;
-  const bool bar = options.verbose == Verbose::kBar || (options.verbose == Verbose::kAuto && isatty(STDOUT_FILENO));
+  const bool bar =
+      options.verbose == Verbose::kBar || (options.verbose == Verbose::kAuto && isatty(STDOUT_FILENO));
   if (options.verbose != Verbose::kSilent) callbacks.push_back(progress_bar({.redraw = bar}));
   return callbacks;
 }
@@ -89,7 +95,8 @@ class Fit {
     for (const auto& callback : callbacks_) callback->on_epoch_begin(epoch);
     Logs logs = train(epoch);
     if (options_.validation_data) {
-      for (const auto& [name, value] : model_.evaluate(*options_.validation_data)) logs.set("val_" + name, value);
+      for (const auto& [name, value] : model_.evaluate(*options_.validation_data))
+        logs.set("val_" + name, value);
     }
     for (const auto& callback : callbacks_) callback->on_epoch_end(epoch, logs);
     history_.epoch.push_back(epoch);
@@ -123,8 +130,9 @@ class Fit {
   void ended(std::int64_t step) {
     if (history_.steps == 0) throw InvalidArgument("the dataset has no batches to train on");
     if (!options_.steps_per_epoch) return;
-    internal::log_warning("the dataset ran dry after {} of {} steps of the epoch: training ends here; use repeat()", step,
-                          *options_.steps_per_epoch);
+    internal::log_warning(
+        "the dataset ran dry after {} of {} steps of the epoch: training ends here; use repeat()", step,
+        *options_.steps_per_epoch);
     dry_ = true;
   }
 

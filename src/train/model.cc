@@ -50,18 +50,22 @@ bool has_sync_batch_norm(const torch::nn::Module& module) {
 }
 
 // Batch norm cannot train on one value per channel. libtorch says so without telling where.
-at::Tensor forward(const Network& network, const Batch& piece, const ReplicaContext& replica, std::int64_t step) {
+at::Tensor forward(const Network& network, const Batch& piece, const ReplicaContext& replica,
+                   std::int64_t step) {
   try {
     return network(piece.x);
   } catch (const std::exception& error) {
-    if (piece.rows() != 1 || std::string_view(error.what()).find("more than 1 value per channel") == std::string_view::npos) {
+    if (piece.rows() != 1 ||
+        std::string_view(error.what()).find("more than 1 value per channel") == std::string_view::npos) {
       throw;
     }
-    throw InvalidArgument(fmt::format(
-        "batch norm cannot train on one row: replica {} got a piece of 1 row at step {} (global batch of {} rows over {} "
-        "replicas). Drop the last batch with .batch(n, {{.drop_remainder = true}}), choose a batch size that leaves every "
-        "replica 2 rows or more, or use fewer replicas",
-        replica.id(), step, replica.global_rows(), replica.num_replicas_in_sync()));
+    throw InvalidArgument(
+        fmt::format("batch norm cannot train on one row: replica {} got a piece of 1 row at step {} (global "
+                    "batch of {} rows over {} "
+                    "replicas). Drop the last batch with .batch(n, {{.drop_remainder = true}}), choose a "
+                    "batch size that leaves every "
+                    "replica 2 rows or more, or use fewer replicas",
+                    replica.id(), step, replica.global_rows(), replica.num_replicas_in_sync()));
   }
 }
 
@@ -81,7 +85,8 @@ Model::Model(NetworkFactory factory, ModelOptions options) : state_(std::make_sh
     state.networks.push_back(std::move(network));
   }
   state.collective_forward = options.sync_batch_norm || has_sync_batch_norm(state.networks.front().module());
-  state.variables = std::make_shared<internal::Variables>(std::move(copies), state.strategy.impl().placement());
+  state.variables =
+      std::make_shared<internal::Variables>(std::move(copies), state.strategy.impl().placement());
   state.strategy.impl().add_variables(state.variables);
 }
 
@@ -97,17 +102,20 @@ double Model::train_step(const DistributedBatch& batch, OnNan on_nan) {
   const std::int64_t step = state.global_step;
   const PerReplica<double> losses = state.strategy.run(
       [&](ReplicaContext& replica, const Batch& piece) {
-        at::Tensor loss;  // stays undefined without rows: nothing to add, but the others wait for this replica
+        at::Tensor
+            loss;  // stays undefined without rows: nothing to add, but the others wait for this replica
         double value = 0;
         if (piece.rows() > 0 || state.collective_forward) {
           const at::Tensor y_pred = forward(on(replica), piece, replica, step);
-          loss = compute_average_loss(compiled.loss.per_example(piece.y, y_pred), replica.global_rows(), piece.sample_weight);
+          loss = compute_average_loss(compiled.loss.per_example(piece.y, y_pred), replica.global_rows(),
+                                      piece.sample_weight);
           value = loss.item<double>();
           if (!std::isfinite(value) && on_nan == OnNan::kStop) {
-            throw NonFiniteLoss(
-                fmt::format("the loss is {} at step {} (replica {}): nothing was updated. Lower the learning rate, look for "
-                            "bad values in the data, or go on regardless (OnNan::kContinue, --on_nan continue)",
-                            value, step, replica.id()));
+            throw NonFiniteLoss(fmt::format(
+                "the loss is {} at step {} (replica {}): nothing was updated. Lower the learning rate, look "
+                "for "
+                "bad values in the data, or go on regardless (OnNan::kContinue, --on_nan continue)",
+                value, step, replica.id()));
           }
           for (const Metric& metric : compiled.metrics) {
             metric.update(replica, piece.y, y_pred.detach(), piece.sample_weight);
@@ -125,11 +133,21 @@ const Network& Model::on(const ReplicaContext& replica) const {
   return state_->networks[static_cast<std::size_t>(replica.local_id())];
 }
 
-void Model::stop_training() { state_->stop_requested = true; }
-const Strategy& Model::strategy() const { return state_->strategy; }
-Optimizer Model::optimizer() const { return state_->ready("optimizer()").optimizer; }
-std::uint64_t Model::seed() const { return state_->seed; }
-std::int64_t Model::global_step() const { return state_->global_step; }
+void Model::stop_training() {
+  state_->stop_requested = true;
+}
+const Strategy& Model::strategy() const {
+  return state_->strategy;
+}
+Optimizer Model::optimizer() const {
+  return state_->ready("optimizer()").optimizer;
+}
+std::uint64_t Model::seed() const {
+  return state_->seed;
+}
+std::int64_t Model::global_step() const {
+  return state_->global_step;
+}
 
 std::int64_t Model::num_parameters() const {
   std::int64_t count = 0;
@@ -139,7 +157,9 @@ std::int64_t Model::num_parameters() const {
   return count;
 }
 
-std::map<std::string, at::Tensor> Model::values() const { return state_->variables->read(); }
+std::map<std::string, at::Tensor> Model::values() const {
+  return state_->variables->read();
+}
 
 std::string Model::parameter_digest() const {
   internal::Sha256 digest;
@@ -151,7 +171,8 @@ std::string Model::parameter_digest() const {
 }
 
 CompileOptions& Model::State::ready(const char* what) {
-  if (!compiled) throw FailedPrecondition(fmt::format("{} needs a compiled model: call compile() first", what));
+  if (!compiled)
+    throw FailedPrecondition(fmt::format("{} needs a compiled model: call compile() first", what));
   return *compiled;
 }
 

@@ -12,7 +12,7 @@ namespace tandem {
 struct Model::State {
   Strategy strategy;
   std::uint64_t seed = 0;
-  std::vector<Network> networks;  // by local replica
+  std::vector<Network> networks;    // by local replica
   bool collective_forward = false;  // synchronised batch norms: a replica without rows must run it too
   std::shared_ptr<internal::Variables> variables;
   std::optional<CompileOptions> compiled;

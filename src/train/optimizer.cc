@@ -15,9 +15,11 @@ std::shared_ptr<internal::Variables> only_variables(internal::StrategyImpl& stra
   const auto all = strategy.variables();
   if (all.size() == 1) return all.front();
   throw FailedPrecondition(
-      all.empty() ? std::string("minimize() found no model: create one in the strategy's scope")
-                  : fmt::format("minimize() found {} models under the strategy: say which, minimize(replica, loss, model)",
-                                all.size()));
+      all.empty()
+          ? std::string("minimize() found no model: create one in the strategy's scope")
+          : fmt::format(
+                "minimize() found {} models under the strategy: say which, minimize(replica, loss, model)",
+                all.size()));
 }
 
 void step(Optimizer::Binding& binding, ReplicaContext& replica, const at::Tensor& loss,
@@ -58,7 +60,8 @@ void Optimizer::set_learning_rate(double rate) {
   if (binding_->updater) binding_->updater->set_learning_rate(rate);
 }
 
-void Optimizer::Binding::bind(internal::StrategyImpl& strategy, const std::shared_ptr<internal::Variables>& to) {
+void Optimizer::Binding::bind(internal::StrategyImpl& strategy,
+                              const std::shared_ptr<internal::Variables>& to) {
   if (bound_to(to)) return;
   if (!variables.expired()) {
     throw FailedPrecondition("this optimizer already serves another model: make one optimizer for each");

@@ -11,7 +11,8 @@ namespace internal {
 class StrategyImpl;
 }
 
-// What an Optimizer handle points at: how to make the libtorch optimizer, and, once a model is known, its updater.
+// What an Optimizer handle points at: how to make the libtorch optimizer, and, once a model is known, its
+// updater.
 struct Optimizer::Binding {
   internal::OptimizerSpec spec;
   double learning_rate = 0;   // while there is no updater
@@ -19,10 +20,12 @@ struct Optimizer::Binding {
   std::unique_ptr<internal::Updater> updater = {};
   std::weak_ptr<internal::Variables> variables = {};  // the updater's
 
-  bool bound_to(const std::shared_ptr<internal::Variables>& to) const { return updater && variables.lock() == to; }
+  bool bound_to(const std::shared_ptr<internal::Variables>& to) const {
+    return updater && variables.lock() == to;
+  }
 
-  // Makes the updater, while no replica computes. Keeps the one there is if it is for the same variables; throws
-  // FailedPrecondition if it serves another model that still lives.
+  // Makes the updater, while no replica computes. Keeps the one there is if it is for the same variables;
+  // throws FailedPrecondition if it serves another model that still lives.
   void bind(internal::StrategyImpl& strategy, const std::shared_ptr<internal::Variables>& to);
 };
 

@@ -22,7 +22,9 @@ struct Size {
   }
 };
 
-std::string in_mib(std::int64_t bytes) { return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / (1 << 20)); }
+std::string in_mib(std::int64_t bytes) {
+  return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
 
 // "torch::nn::Conv2dImpl" to "Conv2d".
 std::string kind_of(const torch::nn::Module& module) {
@@ -63,14 +65,14 @@ std::string Model::summary() const {
       weights += fmt::format("{}[{}]", weights.empty() ? "" : " ", fmt::join(tensor.sizes(), ", "));
     }
     if (own.values == 0) continue;
-    text += fmt::format("{:<36} {:<20} {:<24} {:>12}\n", item.key().empty() ? "(self)" : item.key(), kind_of(*item.value()), weights,
-                        own.values);
+    text += fmt::format("{:<36} {:<20} {:<24} {:>12}\n", item.key().empty() ? "(self)" : item.key(),
+                        kind_of(*item.value()), weights, own.values);
   }
   const int replicas = state.variables->replicas();
-  text += fmt::format("{} parameters: {} trainable ({}), {} frozen ({})\n", trainable.values + frozen.values, trainable.values,
-                      in_mib(trainable.bytes), frozen.values, in_mib(frozen.bytes));
-  text += fmt::format("{} strategy, {} replica{}: {} of parameters in memory\n", state.strategy.name(), replicas,
-                      replicas == 1 ? "" : "s", in_mib(stored_bytes(*state.variables)));
+  text += fmt::format("{} parameters: {} trainable ({}), {} frozen ({})\n", trainable.values + frozen.values,
+                      trainable.values, in_mib(trainable.bytes), frozen.values, in_mib(frozen.bytes));
+  text += fmt::format("{} strategy, {} replica{}: {} of parameters in memory\n", state.strategy.name(),
+                      replicas, replicas == 1 ? "" : "s", in_mib(stored_bytes(*state.variables)));
   return text;
 }
 

@@ -24,7 +24,9 @@ TEST(ParseDevice, ReadsTheTaskOfAFullName) {
   EXPECT_EQ(parse_device(device.name()), device);
 }
 
-TEST(ParseDevice, TakesIndexZeroWithoutANumber) { EXPECT_EQ(parse_device("/cpu").name(), "/cpu:0"); }
+TEST(ParseDevice, TakesIndexZeroWithoutANumber) {
+  EXPECT_EQ(parse_device("/cpu").name(), "/cpu:0");
+}
 
 TEST(ParseDevice, RefusesWhatIsNoDevice) {
   for (const char* name : {"", "/", "/tpu:0", "/cpu:-1", "/cpu:x", "/cpu:0x1", "/cpu:0/gpu:0", "cpu:0:1",
@@ -33,7 +35,9 @@ TEST(ParseDevice, RefusesWhatIsNoDevice) {
   }
 }
 
-TEST(UsableCores, IsAtLeastOne) { EXPECT_GE(usable_cores(), 1); }
+TEST(UsableCores, IsAtLeastOne) {
+  EXPECT_GE(usable_cores(), 1);
+}
 
 }  // namespace
 }  // namespace tandem

@@ -37,10 +37,13 @@ TEST(ReplaceFile, WritesAndOverwritesWhole) {
 
 TEST(ReplaceFile, LeavesNothingBehindWhenItCannotWrite) {
   const TempFolder folder;
-  EXPECT_NE(message_of<NotFound>([&] { replace_file(folder.file("no/such/a"), "x"); }).find("no/such/a\": open: No such file"),
+  EXPECT_NE(message_of<NotFound>([&] {
+              replace_file(folder.file("no/such/a"), "x");
+            }).find("no/such/a\": open: No such file"),
             std::string::npos);
   std::filesystem::create_directories(folder / "taken" / "inside");
-  EXPECT_NE(message_of<NotFound>([&] { replace_file(folder.file("taken"), "x"); }).find("rename"), std::string::npos);
+  EXPECT_NE(message_of<NotFound>([&] { replace_file(folder.file("taken"), "x"); }).find("rename"),
+            std::string::npos);
   EXPECT_EQ(entries(folder), 1u);
 }
 

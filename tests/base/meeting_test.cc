@@ -62,9 +62,10 @@ TEST(Meeting, SaysWhoReturnedWithoutTheCollective) {
         meeting.arrive(seat, "all_reduce");
         ADD_FAILURE() << "arrive() returned alone";
       } catch (const FailedPrecondition& error) {
-        EXPECT_STREQ(error.what(),
-                     "replica 0 waits in all_reduce but replica 1 has returned without it: every replica must issue "
-                     "the same collectives in the same order");
+        EXPECT_STREQ(
+            error.what(),
+            "replica 0 waits in all_reduce but replica 1 has returned without it: every replica must issue "
+            "the same collectives in the same order");
       }
     }
     meeting.leave(seat);

@@ -11,7 +11,8 @@ TEST(SeedOfStream, GivesEveryStepAndReplicaItsOwn) {
   std::set<std::uint64_t> seeds;
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     for (std::uint64_t step = 0; step < 500; ++step) {
-      for (std::uint64_t replica = 0; replica < 8; ++replica) seeds.insert(seed_of_stream(seed_of_stream(seed, step), replica));
+      for (std::uint64_t replica = 0; replica < 8; ++replica)
+        seeds.insert(seed_of_stream(seed_of_stream(seed, step), replica));
     }
   }
   EXPECT_EQ(seeds.size(), 4u * 500 * 8);

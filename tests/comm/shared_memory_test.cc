@@ -34,7 +34,8 @@ void all_reduce(std::vector<at::Tensor>& tensors, int rounds = 1,
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     threads.emplace_back([&, i] {
       try {
-        for (int round = 0; round < rounds; ++round) ops->all_reduce(meeting, static_cast<int>(i), tensors[i]);
+        for (int round = 0; round < rounds; ++round)
+          ops->all_reduce(meeting, static_cast<int>(i), tensors[i]);
       } catch (...) {
         errors[i] = std::current_exception();
         meeting.abort();
@@ -50,9 +51,10 @@ void all_reduce(std::vector<at::Tensor>& tensors, int rounds = 1,
 
 class AllReduceOf : public testing::TestWithParam<std::tuple<int, std::int64_t, at::ScalarType>> {};
 
-INSTANTIATE_TEST_SUITE_P(ReplicasElementsDtype, AllReduceOf,
-                         testing::Combine(testing::Values(1, 2, 3, 4, 7), testing::Values(0, 1, 63, 64, 65, 1000, 300007),
-                                          testing::Values(at::kFloat, at::kDouble, at::kBFloat16, at::kLong)));
+INSTANTIATE_TEST_SUITE_P(
+    ReplicasElementsDtype, AllReduceOf,
+    testing::Combine(testing::Values(1, 2, 3, 4, 7), testing::Values(0, 1, 63, 64, 65, 1000, 300007),
+                     testing::Values(at::kFloat, at::kDouble, at::kBFloat16, at::kLong)));
 
 TEST_P(AllReduceOf, GivesEveryReplicaTheSumInReplicaOrder) {
   const auto [replicas, elements, dtype] = GetParam();
@@ -77,8 +79,9 @@ TEST(AllReduce, NamesBothSidesOfAMismatch) {
     all_reduce(tensors);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "all_reduce of different tensors: replica 0 has 10 elements of Float, replica 1 has 11 of Float");
+    EXPECT_STREQ(
+        error.what(),
+        "all_reduce of different tensors: replica 0 has 10 elements of Float, replica 1 has 11 of Float");
   }
 }
 

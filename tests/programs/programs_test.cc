@@ -26,7 +26,8 @@ nlohmann::json read_json(const std::string& path) {
 }
 
 // One line that begins with the program's name, exit code 2, nothing else.
-void expect_refusal(const std::string& program, const std::vector<std::string>& flags, const std::string& part) {
+void expect_refusal(const std::string& program, const std::vector<std::string>& flags,
+                    const std::string& part) {
   const ProcessResult result = run(program, flags);
   EXPECT_EQ(result.exit_code, 2) << result.err;
   EXPECT_EQ(result.out, "");
@@ -70,8 +71,10 @@ TEST(Programs, RefuseWrongFlagsWithOneLine) {
   expect_refusal("resnet_cifar_main", {"--train_epochs", "0"}, "--train_epochs is 0: expected 1 or more");
   expect_refusal("resnet_cifar_main", {"--train_steps", "-3"}, "--train_steps is -3");
   expect_refusal("resnet_cifar_main", {"--batch_size", "0"}, "--batch_size is 0");
-  expect_refusal("resnet_cifar_main", {"--distribution_strategy", "mirored"}, "expected one of off, one_device, mirrored, central_storage");
-  expect_refusal("resnet_cifar_main", {"--distribution_strategy", "multi_worker_mirrored"}, "not in this version yet");
+  expect_refusal("resnet_cifar_main", {"--distribution_strategy", "mirored"},
+                 "expected one of off, one_device, mirrored, central_storage");
+  expect_refusal("resnet_cifar_main", {"--distribution_strategy", "multi_worker_mirrored"},
+                 "not in this version yet");
   expect_refusal("resnet_cifar_main", {"--num_gpus", "8"}, "use num_cpus 8");
   expect_refusal("resnet_cifar_main", {"--threads_per_replica", "-1"}, "threads_per_replica is -1");
   expect_refusal("mnist", {"--on_nan", "maybe"}, "expected stop or continue");
@@ -84,8 +87,10 @@ TEST(Programs, RefuseWrongInputAfterNamingTheStrategy) {
     EXPECT_EQ(result.exit_code, 2) << result.err;
     return result.err.substr(result.err.rfind(program + ": "));
   };
-  EXPECT_NE(last_line("resnet_cifar_main", {"--data_dir", "/nonexistent"}).find("/nonexistent"), std::string::npos);
-  EXPECT_NE(last_line("resnet_cifar_main", {"--resnet_size", "21"}).find("size 21 does not exist"), std::string::npos);
+  EXPECT_NE(last_line("resnet_cifar_main", {"--data_dir", "/nonexistent"}).find("/nonexistent"),
+            std::string::npos);
+  EXPECT_NE(last_line("resnet_cifar_main", {"--resnet_size", "21"}).find("size 21 does not exist"),
+            std::string::npos);
   EXPECT_NE(last_line("resnet_cifar_main", {"--num_cpus", "4", "--batch_size", "3"})
                 .find("global batch of 3 is smaller than the 4 replicas"),
             std::string::npos);
@@ -108,9 +113,9 @@ TEST(Programs, PrintHelp) {
 TEST(ResnetCifarMain, TrainsOnGeneratedDataAndRepeatsItselfBitForBit) {
   TempFolder folder;
   const auto train = [&](const std::string& name, const std::string& seed) {
-    const ProcessResult result =
-        run("resnet_cifar_main", {"--use-synthetic-data", "--train-steps=3", "--batch_size", "8", "--num_cpus", "2", "--seed", seed,
-                                  "--skip_eval", "--metrics_json", folder.file(name)});
+    const ProcessResult result = run(
+        "resnet_cifar_main", {"--use-synthetic-data", "--train-steps=3", "--batch_size", "8", "--num_cpus",
+                              "2", "--seed", seed, "--skip_eval", "--metrics_json", folder.file(name)});
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return read_json(folder.file(name));
   };
@@ -130,10 +135,13 @@ TEST(ResnetCifarMain, TrainsOnGeneratedDataAndRepeatsItselfBitForBit) {
 
 TEST(ResnetCifarMain, IgnoresTfConfigWithANoticeUnderMirrored) {
   setenv("TF_CONFIG", "{not even json", 1);
-  const ProcessResult result = run("resnet_cifar_main", {"--train_steps", "1", "--batch_size", "4", "--skip_eval"});
+  const ProcessResult result =
+      run("resnet_cifar_main", {"--train_steps", "1", "--batch_size", "4", "--skip_eval"});
   unsetenv("TF_CONFIG");
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_NE(result.err.find("TF_CONFIG is set, but MirroredStrategy is for one machine: ignored"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("TF_CONFIG is set, but MirroredStrategy is for one machine: ignored"),
+            std::string::npos)
+      << result.err;
 }
 
 TEST(Quickstart, LearnsItsLine) {
@@ -147,8 +155,8 @@ TEST(Mnist, LearnsUnderEveryStrategy) {
   write_mnist(folder, 600, 200);
   for (const std::string strategy : {"off", "one_device", "mirrored", "central_storage"}) {
     const ProcessResult result =
-        run("mnist", {"--data_dir", folder.path(), "--distribution_strategy", strategy, "--train_epochs", "2", "--batch_size", "20",
-                      "--seed", "1", "--metrics_json", folder.file("m.json")});
+        run("mnist", {"--data_dir", folder.path(), "--distribution_strategy", strategy, "--train_epochs", "2",
+                      "--batch_size", "20", "--seed", "1", "--metrics_json", folder.file("m.json")});
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_NE(result.out.find("Epoch 2/2\n30/30 - "), std::string::npos) << result.out;
     const auto figures = read_json(folder.file("m.json"));
@@ -160,8 +168,9 @@ TEST(Mnist, LearnsUnderEveryStrategy) {
 TEST(Mnist, StopsWhenTheLossIsNotANumberUnlessToldToGoOn) {
   TempFolder folder;
   write_mnist(folder, 60, 20);
-  std::vector<std::string> flags = {"--data_dir", folder.path(), "--learning_rate", "1e30", "--batch_size", "10", "--skip_eval",
-                                    "--metrics_json", folder.file("m.json")};
+  std::vector<std::string> flags = {"--data_dir",  folder.path(),    "--learning_rate",
+                                    "1e30",        "--batch_size",   "10",
+                                    "--skip_eval", "--metrics_json", folder.file("m.json")};
   const ProcessResult stopped = run("mnist", flags);
   EXPECT_EQ(stopped.exit_code, 1);
   EXPECT_NE(stopped.err.find("the loss is "), std::string::npos) << stopped.err;

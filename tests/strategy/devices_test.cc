@@ -21,22 +21,31 @@ TEST(Devices, ResolveInTheOrderTheyAreNamed) {
 
 TEST(Devices, AnUnknownNameListsThoseThatExist) {
   const std::string message = message_of<InvalidArgument>([] { resolve_devices({"/cpu:100000"}); });
-  EXPECT_NE(message.find("there is no device \"/cpu:100000\": this process has /cpu:0 to /cpu:"), std::string::npos) << message;
+  EXPECT_NE(message.find("there is no device \"/cpu:100000\": this process has /cpu:0 to /cpu:"),
+            std::string::npos)
+      << message;
 }
 
 TEST(Devices, AGpuWithoutCudaNamesTheCpuSpelling) {
   if (torch::cuda::device_count() > 0) GTEST_SKIP() << "this machine has a GPU";
-  const std::string message = message_of<InvalidArgument>([] { MirroredStrategy({.devices = {"/gpu:0", "/gpu:1"}}); });
+  const std::string message = message_of<InvalidArgument>([] {
+    MirroredStrategy({.devices = {"/gpu:0", "/gpu:1"}});
+  });
   EXPECT_NE(message.find("no GPU; use \"/cpu:0\""), std::string::npos) << message;
 }
 
 TEST(Devices, NamedTwiceAreRefused) {
-  EXPECT_EQ(message_of<InvalidArgument>([] { MirroredStrategy({.devices = {"/cpu:0", "/device:CPU:0"}}); }),
+  EXPECT_EQ(message_of<InvalidArgument>([] {
+              MirroredStrategy({.devices = {"/cpu:0", "/device:CPU:0"}});
+            }),
             "device \"/device:CPU:0\" is named twice: each replica needs a device of its own");
 }
 
 TEST(Devices, OfAnotherTaskAreRefused) {
-  EXPECT_NE(message_of<InvalidArgument>([] { OneDeviceStrategy("/job:worker/task:1/cpu:0"); }).find("belongs to a task"), std::string::npos);
+  EXPECT_NE(message_of<InvalidArgument>([] {
+              OneDeviceStrategy("/job:worker/task:1/cpu:0");
+            }).find("belongs to a task"),
+            std::string::npos);
 }
 
 TEST(Devices, DefaultToOnePerCore) {
@@ -59,10 +68,21 @@ TEST(StrategyFromFlag, KnowsTheWordsOfTheFlag) {
   EXPECT_EQ(strategy_from_flag("off").num_replicas_in_sync(), 1);
   EXPECT_EQ(strategy_from_flag("one_device").threads_per_replica(), usable_cores());
   EXPECT_EQ(strategy_from_flag("mirrored", {.num_cpus = 3}).num_replicas_in_sync(), 3);
-  EXPECT_NE(message_of<InvalidArgument>([] { strategy_from_flag("miror"); }).find("expected one of off, one_device, mirrored, central_storage"), std::string::npos);
-  EXPECT_NE(message_of<InvalidArgument>([] { strategy_from_flag("one_device", {.num_cpus = 2}); }).find("use \"mirrored\""), std::string::npos);
-  EXPECT_NE(message_of<InvalidArgument>([] { strategy_from_flag("mirrored", {.num_cpus = -1}); }).find("num_cpus is -1"), std::string::npos);
-  EXPECT_NE(message_of<InvalidArgument>([] { strategy_from_flag("mirrored", {.num_cpus = 1000}); }).find("/cpu:"), std::string::npos);
+  EXPECT_NE(message_of<InvalidArgument>([] {
+              strategy_from_flag("miror");
+            }).find("expected one of off, one_device, mirrored, central_storage"),
+            std::string::npos);
+  EXPECT_NE(message_of<InvalidArgument>([] {
+              strategy_from_flag("one_device", {.num_cpus = 2});
+            }).find("use \"mirrored\""),
+            std::string::npos);
+  EXPECT_NE(message_of<InvalidArgument>([] {
+              strategy_from_flag("mirrored", {.num_cpus = -1});
+            }).find("num_cpus is -1"),
+            std::string::npos);
+  EXPECT_NE(
+      message_of<InvalidArgument>([] { strategy_from_flag("mirrored", {.num_cpus = 1000}); }).find("/cpu:"),
+      std::string::npos);
   EXPECT_THROW(strategy_from_flag("parameter_server"), Unimplemented);
 }
 

@@ -24,7 +24,9 @@ TEST(Distribute, GivesEachReplicaTheExamplesThatTensorFlowGives) {
       for (std::size_t r = 0; r < step.size(); ++r) {
         const auto expected = step[r].get<std::vector<std::int64_t>>();
         const at::Tensor got = batch[r].x.tensor().contiguous();
-        EXPECT_EQ(std::vector<std::int64_t>(got.data_ptr<std::int64_t>(), got.data_ptr<std::int64_t>() + got.numel()), expected)
+        EXPECT_EQ(std::vector<std::int64_t>(got.data_ptr<std::int64_t>(),
+                                            got.data_ptr<std::int64_t>() + got.numel()),
+                  expected)
             << one.dump();
         rows += static_cast<std::int64_t>(expected.size());
       }

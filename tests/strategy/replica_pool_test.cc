@@ -46,7 +46,8 @@ TEST(Run, RethrowsTheErrorOfOneReplicaAndStopsTheOthers) {
       EXPECT_EQ(error.what(), "replica " + std::to_string(failing) + " broke");
     }
     // The strategy works as before.
-    const auto sums = strategy.run([](ReplicaContext& r) { return r.all_reduce(ReduceOp::kSum, torch::ones({3})); });
+    const auto sums =
+        strategy.run([](ReplicaContext& r) { return r.all_reduce(ReduceOp::kSum, torch::ones({3})); });
     EXPECT_TRUE(sums[3].equal(torch::full({3}, 4.0f)));
   }
 }
@@ -59,13 +60,15 @@ TEST(Run, NamesTheReplicaThatReturnedWithoutACollective) {
     });
     FAIL();
   } catch (const FailedPrecondition& error) {
-    EXPECT_NE(std::string(error.what()).find("replica 0 waits in all_reduce but replica 1 has returned"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("replica 0 waits in all_reduce but replica 1 has returned"),
+              std::string::npos);
   }
 }
 
 TEST(Run, RefusesToBeCalledInsideItself) {
   const auto strategy = mirrored(2);
-  EXPECT_THROW(strategy.run([&](ReplicaContext&) { strategy.run([](ReplicaContext&) {}); }), FailedPrecondition);
+  EXPECT_THROW(strategy.run([&](ReplicaContext&) { strategy.run([](ReplicaContext&) {}); }),
+               FailedPrecondition);
 }
 
 TEST(Run, LeavesNoThreadBehind) {

@@ -19,14 +19,27 @@ struct Case {
 const Case kCases[] = {
     {"Default", [] { return Strategy(); }, 1},
     {"OneDevice", []() -> Strategy { return OneDeviceStrategy("/cpu:0"); }, 1},
-    {"Mirrored2", []() -> Strategy { return MirroredStrategy({.devices = {"/cpu:0", "/cpu:1"}}); }, 2},
-    {"Mirrored4", []() -> Strategy { return MirroredStrategy({.devices = {"/cpu:0", "/cpu:1", "/cpu:2", "/cpu:3"}}); }, 4},
+    {"Mirrored2",
+     []() -> Strategy {
+       return MirroredStrategy({.devices = {"/cpu:0", "/cpu:1"}});
+     },
+     2},
+    {"Mirrored4",
+     []() -> Strategy {
+       return MirroredStrategy({.devices = {"/cpu:0", "/cpu:1", "/cpu:2", "/cpu:3"}});
+     },
+     4},
     {"MirroredToOneDevice3",
      []() -> Strategy {
-       return MirroredStrategy({.devices = {"/cpu:0", "/cpu:1", "/cpu:2"}, .cross_device_ops = reduction_to_one_device()});
+       return MirroredStrategy(
+           {.devices = {"/cpu:0", "/cpu:1", "/cpu:2"}, .cross_device_ops = reduction_to_one_device()});
      },
      3},
-    {"CentralStorage2", []() -> Strategy { return CentralStorageStrategy({.compute_devices = {"/cpu:0", "/cpu:1"}}); }, 2},
+    {"CentralStorage2",
+     []() -> Strategy {
+       return CentralStorageStrategy({.compute_devices = {"/cpu:0", "/cpu:1"}});
+     },
+     2},
 };
 
 class EveryStrategy : public testing::TestWithParam<Case> {
@@ -53,30 +66,35 @@ TEST_P(EveryStrategy, CallsTheFunctionOncePerReplicaWithItsOwnArgument) {
 }
 
 TEST_P(EveryStrategy, ReducesToTheSumAndTheMeanOverReplicas) {
-  const auto values = strategy_.run([](ReplicaContext& replica) { return torch::full({2}, replica.id() + 1.0); });
+  const auto values =
+      strategy_.run([](ReplicaContext& replica) { return torch::full({2}, replica.id() + 1.0); });
   EXPECT_TRUE(strategy_.reduce(ReduceOp::kMean, values).equal(torch::full({2}, (n_ + 1) / 2)));
   EXPECT_TRUE(strategy_.reduce(ReduceOp::kSum, values).equal(torch::full({2}, n_ * (n_ + 1) / 2)));
 }
 
 TEST_P(EveryStrategy, AveragesAlongAnAxisOverAllElementsNotOverMeans) {
   // Replica i has i + 1 rows of value i.
-  const auto values =
-      strategy_.run([](ReplicaContext& replica) { return torch::full({replica.id() + 1, 3}, replica.id(), torch::kDouble); });
+  const auto values = strategy_.run([](ReplicaContext& replica) {
+    return torch::full({replica.id() + 1, 3}, replica.id(), torch::kDouble);
+  });
   double sum = 0;
   double count = 0;
   for (int i = 0; i < n_; ++i) {
     sum += i * (i + 1);
     count += i + 1;
   }
-  EXPECT_TRUE(strategy_.reduce(ReduceOp::kMean, values, 0).allclose(torch::full({3}, sum / count, torch::kDouble)));
+  EXPECT_TRUE(
+      strategy_.reduce(ReduceOp::kMean, values, 0).allclose(torch::full({3}, sum / count, torch::kDouble)));
   EXPECT_TRUE(strategy_.reduce(ReduceOp::kSum, values, 0).equal(torch::full({3}, sum, torch::kDouble)));
 }
 
 TEST_P(EveryStrategy, AllReducesInsideAReplica) {
-  const auto sums =
-      strategy_.run([](ReplicaContext& replica) { return replica.all_reduce(ReduceOp::kSum, torch::full({5}, replica.id() + 1.0)); });
-  const auto means =
-      strategy_.run([](ReplicaContext& replica) { return replica.all_reduce(ReduceOp::kMean, torch::full({5}, replica.id() + 1.0)); });
+  const auto sums = strategy_.run([](ReplicaContext& replica) {
+    return replica.all_reduce(ReduceOp::kSum, torch::full({5}, replica.id() + 1.0));
+  });
+  const auto means = strategy_.run([](ReplicaContext& replica) {
+    return replica.all_reduce(ReduceOp::kMean, torch::full({5}, replica.id() + 1.0));
+  });
   for (int i = 0; i < n_; ++i) {
     EXPECT_TRUE(sums[i].equal(torch::full({5}, n_ * (n_ + 1) / 2)));
     EXPECT_TRUE(means[i].equal(torch::full({5}, (n_ + 1) / 2)));

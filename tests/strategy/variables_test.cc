@@ -9,15 +9,21 @@
 namespace tandem::internal {
 namespace {
 
-int one_group(const std::string&, const at::Tensor&) { return 0; }
+int one_group(const std::string&, const at::Tensor&) {
+  return 0;
+}
 
-at::Tensor parameter(at::IntArrayRef sizes) { return torch::randn(sizes).set_requires_grad(true); }
+at::Tensor parameter(at::IntArrayRef sizes) {
+  return torch::randn(sizes).set_requires_grad(true);
+}
 
 ReplicaTensors copy() {
-  return {{{"conv.weight", parameter({4, 3, 5, 5}).detach().contiguous(at::MemoryFormat::ChannelsLast).set_requires_grad(true)},
-           {"fc.weight", parameter({7, 4})},
-           {"fc.bias", parameter({7})}},
-          {{"bn.mean", torch::randn({4})}, {"bn.count", torch::tensor(3)}}};
+  return {
+      {{"conv.weight",
+        parameter({4, 3, 5, 5}).detach().contiguous(at::MemoryFormat::ChannelsLast).set_requires_grad(true)},
+       {"fc.weight", parameter({7, 4})},
+       {"fc.bias", parameter({7})}},
+      {{"bn.mean", torch::randn({4})}, {"bn.count", torch::tensor(3)}}};
 }
 
 std::string refusal(std::vector<ReplicaTensors> copies) {
@@ -42,8 +48,10 @@ TEST(VariablesTest, GiveEveryCopyTheFirstOnesValues) {
 TEST(VariablesTest, NameTheFirstDifferenceBetweenCopies) {
   auto shape = copy();
   shape.parameters[1].tensor = parameter({7, 5});
-  EXPECT_NE(refusal({copy(), shape}).find("replica 0 and replica 1: parameter \"fc.weight\" is Float [7, 4] against Float [7, 5]"),
-            std::string::npos)
+  EXPECT_NE(
+      refusal({copy(), shape})
+          .find("replica 0 and replica 1: parameter \"fc.weight\" is Float [7, 4] against Float [7, 5]"),
+      std::string::npos)
       << refusal({copy(), shape});
   auto dtype = copy();
   dtype.parameters[2].tensor = parameter({7}).detach().to(torch::kDouble).set_requires_grad(true);
@@ -72,7 +80,8 @@ TEST(VariablesTest, CountTiedWeightsOnceUnderTheirFirstName) {
   auto alias = copy();
   alias.parameters.push_back({"alias", alias.parameters[1].tensor.detach().set_requires_grad(true)});
   EXPECT_NE(refusal({alias}).find("\"fc.weight\" and \"alias\" share memory"), std::string::npos);
-  EXPECT_NE(refusal({tied, [&] {
+  EXPECT_NE(refusal({tied,
+                     [&] {
                        auto untied = copy();
                        untied.parameters.push_back({"decoder.weight", parameter({7, 4})});
                        return untied;
@@ -104,7 +113,8 @@ TEST(VariablesTest, ReadBuffersAsTheMeanAndIntegersAsTheFirst) {
 
 class FlatBuffersTest : public testing::Test {
  protected:
-  std::shared_ptr<Variables> variables_ = std::make_shared<Variables>(std::vector<ReplicaTensors>{copy(), copy()});
+  std::shared_ptr<Variables> variables_ =
+      std::make_shared<Variables>(std::vector<ReplicaTensors>{copy(), copy()});
 };
 
 TEST_F(FlatBuffersTest, MakeEveryParameterAViewWithTheSameValuesAndStrides) {
@@ -155,7 +165,8 @@ TEST_F(FlatBuffersTest, NameAParameterThatWasMovedAway) {
     buffers.begin_step(1);
     FAIL();
   } catch (const FailedPrecondition& error) {
-    EXPECT_NE(std::string(error.what()).find("parameter \"fc.weight\" of replica 1 was moved away"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("parameter \"fc.weight\" of replica 1 was moved away"),
+              std::string::npos);
   }
 }
 
@@ -172,7 +183,8 @@ TEST_F(FlatBuffersTest, SeparateOptionGroupsAndDtypes) {
 TEST_F(FlatBuffersTest, RefuseAModelWithoutTrainableParameters) {
   auto frozen = copy();
   for (auto& [name, tensor] : frozen.parameters) tensor.set_requires_grad(false);
-  EXPECT_THROW(FlatBuffers(std::make_shared<Variables>(std::vector<ReplicaTensors>{frozen}), one_group), InvalidArgument);
+  EXPECT_THROW(FlatBuffers(std::make_shared<Variables>(std::vector<ReplicaTensors>{frozen}), one_group),
+               InvalidArgument);
 }
 
 }  // namespace

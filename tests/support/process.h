@@ -24,7 +24,8 @@ struct ProcessResult {
 inline ProcessResult run_process(const std::vector<std::string>& command, int seconds = 60) {
   std::array<int, 2> out{};
   std::array<int, 2> err{};
-  if (pipe2(out.data(), O_CLOEXEC) != 0 || pipe2(err.data(), O_CLOEXEC) != 0) throw std::runtime_error("pipe2 failed");
+  if (pipe2(out.data(), O_CLOEXEC) != 0 || pipe2(err.data(), O_CLOEXEC) != 0)
+    throw std::runtime_error("pipe2 failed");
   std::vector<char*> arguments;
   for (const auto& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
@@ -45,7 +46,8 @@ inline ProcessResult run_process(const std::vector<std::string>& command, int se
   std::array<std::string*, 2> texts{&result.out, &result.err};
   bool late = false;
   while (ends[0].fd >= 0 || ends[1].fd >= 0) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     if (left.count() <= 0) {
       late = true;
       kill(child, SIGKILL);
@@ -67,7 +69,9 @@ inline ProcessResult run_process(const std::vector<std::string>& command, int se
   close(err[0]);
   int status = 0;
   waitpid(child, &status, 0);
-  if (late) throw std::runtime_error(command[0] + " did not end within " + std::to_string(seconds) + " s:\n" + result.err);
+  if (late)
+    throw std::runtime_error(command[0] + " did not end within " + std::to_string(seconds) + " s:\n" +
+                             result.err);
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return result;
 }

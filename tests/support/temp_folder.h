@@ -21,7 +21,9 @@ class TempFolder {
   TempFolder& operator=(const TempFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  std::filesystem::path operator/(const std::string& name) const { return std::filesystem::path(path_) / name; }
+  std::filesystem::path operator/(const std::string& name) const {
+    return std::filesystem::path(path_) / name;
+  }
   std::string file(const std::string& name) const { return path_ + "/" + name; }
 
  private:

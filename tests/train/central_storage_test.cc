@@ -18,8 +18,9 @@ CentralStorageStrategy central(int replicas) {
 }
 
 torch::nn::Sequential net() {
-  torch::nn::Sequential made(torch::nn::Linear(20, 64), torch::nn::BatchNorm1d(64), torch::nn::Dropout(0.3), torch::nn::ReLU(),
-                             torch::nn::Linear(64, 64), torch::nn::ReLU(), torch::nn::Linear(64, 10));
+  torch::nn::Sequential made(torch::nn::Linear(20, 64), torch::nn::BatchNorm1d(64), torch::nn::Dropout(0.3),
+                             torch::nn::ReLU(), torch::nn::Linear(64, 64), torch::nn::ReLU(),
+                             torch::nn::Linear(64, 10));
   made->named_parameters()["4.weight"].set_requires_grad(false);
   return made;
 }
@@ -75,8 +76,9 @@ TEST(CentralStorage, EqualsMirroredBitForBit) {
 TEST(CentralStorage, KeepsBatchNormStatisticsPerReplica) {
   Model model = make(central(2), optimizers::SGD());
   fit(model);
-  const auto own = model.strategy().run(
-      [&](ReplicaContext& replica) { return model.on(replica).module().named_buffers()["1.running_mean"].clone(); });
+  const auto own = model.strategy().run([&](ReplicaContext& replica) {
+    return model.on(replica).module().named_buffers()["1.running_mean"].clone();
+  });
   EXPECT_FALSE(own[0].equal(own[1]));
 }
 
@@ -98,7 +100,8 @@ TEST(CentralStorage, RunsOtherOptimizersOnceOnTheOneCopy) {
   // RMSprop behind a subclass is not known to be element-wise.
   struct Other : torch::optim::Optimizer {
     explicit Other(std::vector<at::Tensor> parameters)
-        : Optimizer({torch::optim::OptimizerParamGroup(std::move(parameters))}, std::make_unique<torch::optim::SGDOptions>(0.1)) {}
+        : Optimizer({torch::optim::OptimizerParamGroup(std::move(parameters))},
+                    std::make_unique<torch::optim::SGDOptions>(0.1)) {}
     at::Tensor step(LossClosure = nullptr) override {
       const torch::NoGradGuard no_grad;
       for (auto& p : param_groups()[0].params()) {
@@ -108,7 +111,8 @@ TEST(CentralStorage, RunsOtherOptimizersOnceOnTheOneCopy) {
     }
   };
   const auto other = [] {
-    return optimizers::from_torch([](std::vector<at::Tensor> parameters) { return std::make_unique<Other>(std::move(parameters)); });
+    return optimizers::from_torch(
+        [](std::vector<at::Tensor> parameters) { return std::make_unique<Other>(std::move(parameters)); });
   };
   Model by_hand = make(central(2), other());
   Model known = make(central(2), optimizers::SGD({.learning_rate = 0.1}));
@@ -130,7 +134,9 @@ TEST(CentralStorage, TakesLessMemoryThanMirrored) {
   EXPECT_NEAR(many, 16.0, 0.1);
 }
 
-TEST(CentralStorage, WithOneDeviceIsThatDevice) { EXPECT_EQ(central(1).num_replicas_in_sync(), 1); }
+TEST(CentralStorage, WithOneDeviceIsThatDevice) {
+  EXPECT_EQ(central(1).num_replicas_in_sync(), 1);
+}
 
 }  // namespace
 }  // namespace tandem

@@ -35,7 +35,8 @@ Model train(const Strategy& strategy, at::ScalarType dtype, Optimizer optimizer)
     m.compile({.optimizer = optimizer, .loss = losses::sparse_categorical_crossentropy()});
     return m;
   });
-  const History history = model.fit(pictures(dtype).shuffle(1000).batch(kBatch), {.verbose = Verbose::kSilent});
+  const History history =
+      model.fit(pictures(dtype).shuffle(1000).batch(kBatch), {.verbose = Verbose::kSilent});
   EXPECT_EQ(history.steps, kSteps);
   return model;
 }
@@ -49,21 +50,25 @@ class Equivalence : public testing::TestWithParam<std::tuple<int, OptimizerCase>
 
 INSTANTIATE_TEST_SUITE_P(
     Replicas, Equivalence,
-    testing::Combine(
-        testing::Values(2, 4),
-        testing::Values(
-            OptimizerCase{"SgdMomentum", [] { return optimizers::SGD({.learning_rate = 0.05, .momentum = 0.9}); }},
-            OptimizerCase{"SgdNesterovDecay",
-                          [] {
-                            return optimizers::SGD({.learning_rate = 0.05,
-                                                    .momentum = 0.9,
-                                                    .nesterov = true,
-                                                    .weight_decay = 1e-3,
-                                                    .decay_filter = optimizers::kernels_only});
-                          }},
-            OptimizerCase{"Adam", [] { return optimizers::Adam(); }}, OptimizerCase{"AdamW", [] { return optimizers::AdamW(); }},
-            OptimizerCase{"RmsProp", [] { return optimizers::RMSprop(); }},
-            OptimizerCase{"Adagrad", [] { return optimizers::Adagrad(); }})),
+    testing::Combine(testing::Values(2, 4),
+                     testing::Values(OptimizerCase{"SgdMomentum",
+                                                   [] {
+                                                     return optimizers::SGD(
+                                                         {.learning_rate = 0.05, .momentum = 0.9});
+                                                   }},
+                                     OptimizerCase{"SgdNesterovDecay",
+                                                   [] {
+                                                     return optimizers::SGD(
+                                                         {.learning_rate = 0.05,
+                                                          .momentum = 0.9,
+                                                          .nesterov = true,
+                                                          .weight_decay = 1e-3,
+                                                          .decay_filter = optimizers::kernels_only});
+                                                   }},
+                                     OptimizerCase{"Adam", [] { return optimizers::Adam(); }},
+                                     OptimizerCase{"AdamW", [] { return optimizers::AdamW(); }},
+                                     OptimizerCase{"RmsProp", [] { return optimizers::RMSprop(); }},
+                                     OptimizerCase{"Adagrad", [] { return optimizers::Adagrad(); }})),
     [](const auto& info) {
       return std::string(std::get<1>(info.param).name) + "On" + std::to_string(std::get<0>(info.param));
     });
@@ -84,7 +89,8 @@ TEST(EquivalenceInFloat32, NReplicasStayCloseToOne) {
 }
 
 TEST(EquivalenceWithLibtorch, OneReplicaDoesWhatAPlainLoopDoes) {
-  const Model model = train(mirrored(1), torch::kDouble, optimizers::SGD({.learning_rate = 0.05, .momentum = 0.9}));
+  const Model model =
+      train(mirrored(1), torch::kDouble, optimizers::SGD({.learning_rate = 0.05, .momentum = 0.9}));
 
   // The same initial values: those of a model that was never trained.
   const Values start = Model([] { return models::LeNet(); }, {.seed = 3}).values();
@@ -111,8 +117,8 @@ Model train_with_dropout(const Strategy& strategy, std::uint64_t seed) {
   Model model = strategy.scope([&] {
     Model m(
         [] {
-          return torch::nn::Sequential(torch::nn::Linear(20, 64), torch::nn::BatchNorm1d(64), torch::nn::Dropout(0.5),
-                                       torch::nn::ReLU(), torch::nn::Linear(64, 10));
+          return torch::nn::Sequential(torch::nn::Linear(20, 64), torch::nn::BatchNorm1d(64),
+                                       torch::nn::Dropout(0.5), torch::nn::ReLU(), torch::nn::Linear(64, 10));
         },
         {.seed = seed});
     m.compile({.optimizer = optimizers::Adam(), .loss = losses::sparse_categorical_crossentropy()});
@@ -144,7 +150,8 @@ TEST(Determinism, ReplicasAreBitwiseEqualAfterEveryStep) {
   const auto digests = [&] {
     return strategy.run([&](ReplicaContext& replica) {
       std::vector<at::Tensor> parameters;
-      for (const auto& parameter : model.on(replica).module().parameters()) parameters.push_back(parameter.detach().clone());
+      for (const auto& parameter : model.on(replica).module().parameters())
+        parameters.push_back(parameter.detach().clone());
       return parameters;
     });
   };
@@ -152,7 +159,8 @@ TEST(Determinism, ReplicasAreBitwiseEqualAfterEveryStep) {
     model.train_step(*batch);
     const auto all = digests();
     for (std::size_t i = 0; i < all[0].size(); ++i) {
-      ASSERT_TRUE(all[0][i].equal(all[1][i]) && all[0][i].equal(all[2][i])) << "step " << steps << ", parameter " << i;
+      ASSERT_TRUE(all[0][i].equal(all[1][i]) && all[0][i].equal(all[2][i]))
+          << "step " << steps << ", parameter " << i;
     }
     ++steps;
   }
@@ -180,7 +188,8 @@ TEST(CustomLoop, EqualsFit) {
         [&, &model = model, &optimizer = optimizer](ReplicaContext& replica, const Batch& piece) {
           at::Tensor loss;
           if (piece.rows() > 0) {
-            loss = replica.scale(torch::nn::functional::cross_entropy(model.on(replica)(piece.x), piece.y.tensor()));
+            loss = replica.scale(
+                torch::nn::functional::cross_entropy(model.on(replica)(piece.x), piece.y.tensor()));
           }
           optimizer.minimize(replica, loss);
         },

@@ -34,13 +34,18 @@ FitOptions quiet(FitOptions options = {}) {
 
 struct Recorder : Callback {
   void on_train_begin(const TrainingPlan& plan) override {
-    events.push_back("train_begin " + std::to_string(plan.epochs) + "x" + std::to_string(plan.steps_per_epoch));
+    events.push_back("train_begin " + std::to_string(plan.epochs) + "x" +
+                     std::to_string(plan.steps_per_epoch));
   }
-  void on_epoch_begin(std::int64_t epoch) override { events.push_back("epoch_begin " + std::to_string(epoch)); }
-  void on_train_batch_begin(std::int64_t step) override { events.push_back("batch_begin " + std::to_string(step)); }
+  void on_epoch_begin(std::int64_t epoch) override {
+    events.push_back("epoch_begin " + std::to_string(epoch));
+  }
+  void on_train_batch_begin(std::int64_t step) override {
+    events.push_back("batch_begin " + std::to_string(step));
+  }
   void on_train_batch_end(const TrainStep& step, const Logs&) override {
-    events.push_back("batch_end " + std::to_string(step.step) + " global " + std::to_string(step.global_step) + " rows " +
-                     std::to_string(step.rows));
+    events.push_back("batch_end " + std::to_string(step.step) + " global " +
+                     std::to_string(step.global_step) + " rows " + std::to_string(step.rows));
   }
   void on_epoch_end(std::int64_t epoch, Logs& logs) override {
     events.push_back("epoch_end " + std::to_string(epoch) + (logs.has("val_loss") ? " validated" : ""));
@@ -53,12 +58,14 @@ struct Recorder : Callback {
 TEST(FitTest, CallsBackInKerasOrder) {
   Model model = linear(mirrored(2));
   const auto recorder = std::make_shared<Recorder>();
-  model.fit(line(7).batch(4), quiet({.epochs = 2, .validation_data = line(4).batch(4), .callbacks = {recorder}}));
+  model.fit(line(7).batch(4),
+            quiet({.epochs = 2, .validation_data = line(4).batch(4), .callbacks = {recorder}}));
   EXPECT_EQ(recorder->events,
-            (std::vector<std::string>{"train_begin 2x2", "epoch_begin 0", "batch_begin 0", "batch_end 0 global 1 rows 4", "batch_begin 1",
-                                      "batch_end 1 global 2 rows 3", "epoch_end 0 validated", "epoch_begin 1", "batch_begin 0",
-                                      "batch_end 0 global 3 rows 4", "batch_begin 1", "batch_end 1 global 4 rows 3",
-                                      "epoch_end 1 validated", "train_end"}));
+            (std::vector<std::string>{"train_begin 2x2", "epoch_begin 0", "batch_begin 0",
+                                      "batch_end 0 global 1 rows 4", "batch_begin 1",
+                                      "batch_end 1 global 2 rows 3", "epoch_end 0 validated", "epoch_begin 1",
+                                      "batch_begin 0", "batch_end 0 global 3 rows 4", "batch_begin 1",
+                                      "batch_end 1 global 4 rows 3", "epoch_end 1 validated", "train_end"}));
 }
 
 TEST(FitTest, LearnsALineUnderAnyNumberOfReplicas) {
@@ -86,7 +93,8 @@ TEST(FitTest, RefusesOptionsAndDataThatCannotWork) {
     return message_of<InvalidArgument>([&] { model.fit(data, quiet(options)); });
   };
   EXPECT_EQ(message(line(8).batch(2)),
-            "the global batch of 2 is smaller than the 3 replicas it is split over: expected 3 rows or more, or fewer replicas");
+            "the global batch of 2 is smaller than the 3 replicas it is split over: expected 3 rows or more, "
+            "or fewer replicas");
   EXPECT_EQ(message(line(8).batch(4), {.epochs = 0}), "epochs is 0: expected 1 or more");
   EXPECT_EQ(message(line(8).batch(4), {.epochs = 2, .initial_epoch = 2}),
             "initial_epoch is 2: expected 0 to 1 (epochs is 2, the number of the last one)");
@@ -101,8 +109,8 @@ TEST(FitTest, RefusesOptionsAndDataThatCannotWork) {
 TEST(FitTest, GoesOnAcrossEpochsWithStepsPerEpoch) {
   Model model = linear(mirrored(2));
   const auto recorder = std::make_shared<Recorder>();
-  const History history =
-      model.fit(line(10).batch(4).repeat(), quiet({.epochs = 2, .steps_per_epoch = 4, .callbacks = {recorder}}));
+  const History history = model.fit(line(10).batch(4).repeat(),
+                                    quiet({.epochs = 2, .steps_per_epoch = 4, .callbacks = {recorder}}));
   EXPECT_EQ(history.steps, 8);
   // 4, 4, 2, then the next pass: 4; the second epoch begins in the middle of a pass.
   EXPECT_EQ(recorder->events[7], "batch_end 2 global 3 rows 2");
@@ -130,13 +138,16 @@ TEST(FitTest, StopsWhenACallbackAsks) {
     }
   };
   Model model = linear(mirrored(2));
-  EXPECT_EQ(model.fit(line(40).batch(4), quiet({.epochs = 3, .callbacks = {std::make_shared<StopAtThird>()}})).steps, 3);
+  EXPECT_EQ(model.fit(line(40).batch(4), quiet({.epochs = 3, .callbacks = {std::make_shared<StopAtThird>()}}))
+                .steps,
+            3);
   // And goes on when asked again.
   EXPECT_EQ(model.fit(line(8).batch(4), quiet()).steps, 2);
 }
 
 TEST(FitTest, ChangesTheLearningRateOfEveryShard) {
-  const auto schedule = learning_rate_scheduler([](std::int64_t epoch, double) { return epoch == 0 ? 0.1 : 0.02; });
+  const auto schedule =
+      learning_rate_scheduler([](std::int64_t epoch, double) { return epoch == 0 ? 0.1 : 0.02; });
   const auto train = [&](int replicas) {
     const auto strategy = mirrored(replicas);
     Model model = strategy.scope([] {
@@ -147,11 +158,13 @@ TEST(FitTest, ChangesTheLearningRateOfEveryShard) {
             return net;
           },
           {.seed = 1});
-      m.compile({.optimizer = optimizers::SGD({.learning_rate = 7, .momentum = 0.5}), .loss = losses::mean_squared_error()});
+      m.compile({.optimizer = optimizers::SGD({.learning_rate = 7, .momentum = 0.5}),
+                 .loss = losses::mean_squared_error()});
       return m;
     });
     torch::manual_seed(1);
-    const auto data = Dataset::from_tensors(torch::randn({20, 300}, torch::kDouble) / 30, torch::randn({20, 1}, torch::kDouble));
+    const auto data = Dataset::from_tensors(torch::randn({20, 300}, torch::kDouble) / 30,
+                                            torch::randn({20, 1}, torch::kDouble));
     const History history = model.fit(data.batch(8), quiet({.epochs = 2, .callbacks = {schedule}}));
     EXPECT_EQ(history.history.at("lr"), (std::vector<double>{0.1, 0.02}));
     EXPECT_DOUBLE_EQ(model.optimizer().learning_rate(), 0.02);
@@ -211,11 +224,13 @@ TEST(UnevenEnd, AReplicaWithoutRowsAddsNothing) {
             return net;
           },
           {.seed = 1});
-      m.compile({.optimizer = optimizers::SGD({.learning_rate = 0.1, .momentum = 0.9}), .loss = losses::mean_squared_error()});
+      m.compile({.optimizer = optimizers::SGD({.learning_rate = 0.1, .momentum = 0.9}),
+                 .loss = losses::mean_squared_error()});
       return m;
     });
     torch::manual_seed(2);
-    const auto data = Dataset::from_tensors(torch::randn({5, 2}, torch::kDouble), torch::randn({5, 1}, torch::kDouble));
+    const auto data =
+        Dataset::from_tensors(torch::randn({5, 2}, torch::kDouble), torch::randn({5, 1}, torch::kDouble));
     model.fit(data.batch(8), quiet({.epochs = 3}));
     return model.values();
   };

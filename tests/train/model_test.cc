@@ -13,7 +13,9 @@ using testing_support::expect_near;
 using testing_support::message_of;
 using testing_support::mirrored;
 
-torch::nn::Sequential mlp() { return torch::nn::Sequential(torch::nn::Linear(4, 8), torch::nn::ReLU(), torch::nn::Linear(8, 3)); }
+torch::nn::Sequential mlp() {
+  return torch::nn::Sequential(torch::nn::Linear(4, 8), torch::nn::ReLU(), torch::nn::Linear(8, 3));
+}
 
 CompileOptions sgd() {
   return {.optimizer = optimizers::SGD({.learning_rate = 0.1}),
@@ -21,7 +23,8 @@ CompileOptions sgd() {
           .metrics = {metrics::sparse_categorical_accuracy("accuracy")}};
 }
 
-Model compiled(const Strategy& strategy, std::function<torch::nn::Sequential()> factory = mlp, ModelOptions options = {.seed = 1}) {
+Model compiled(const Strategy& strategy, std::function<torch::nn::Sequential()> factory = mlp,
+               ModelOptions options = {.seed = 1}) {
   return strategy.scope([&] {
     Model m(factory, options);
     m.compile(sgd());
@@ -45,8 +48,8 @@ TEST(ModelTest, BelongsToTheStrategyOfItsScope) {
 TEST(ModelTest, BeginsWithEqualCopiesThatTheSeedDecides) {
   const auto strategy = mirrored(3);
   const Model model = compiled(strategy);
-  const auto firsts =
-      strategy.run([&](ReplicaContext& replica) { return model.on(replica).module().parameters()[0].detach().clone(); });
+  const auto firsts = strategy.run(
+      [&](ReplicaContext& replica) { return model.on(replica).module().parameters()[0].detach().clone(); });
   EXPECT_TRUE(firsts[0].equal(firsts[1]) && firsts[0].equal(firsts[2]));
   EXPECT_EQ(model.parameter_digest(), compiled(mirrored(2)).parameter_digest());
   EXPECT_NE(model.parameter_digest(), compiled(mirrored(2), mlp, {.seed = 2}).parameter_digest());
@@ -58,7 +61,8 @@ TEST(ModelTest, RefusesAFactoryThatReturnsDifferentModels) {
   const std::string message = message_of<InvalidArgument>([&] {
     compiled(mirrored(2), [&] { return torch::nn::Sequential(torch::nn::Linear(4, 3 + calls++)); });
   });
-  EXPECT_NE(message.find("the model factory made different models for replica 0 and replica 1: parameter \"0.weight\" is Float [3, "
+  EXPECT_NE(message.find("the model factory made different models for replica 0 and replica 1: parameter "
+                         "\"0.weight\" is Float [3, "
                          "4] against Float [4, 4]"),
             std::string::npos)
       << message;
@@ -66,13 +70,16 @@ TEST(ModelTest, RefusesAFactoryThatReturnsDifferentModels) {
 
 TEST(ModelTest, RefusesAFactoryThatReturnsTheSameModelTwice) {
   const torch::nn::Sequential one = mlp();
-  EXPECT_NE(message_of<InvalidArgument>([&] { compiled(mirrored(2), [&] { return one; }); }).find("build a new model each time"),
+  EXPECT_NE(message_of<InvalidArgument>([&] {
+              compiled(mirrored(2), [&] { return one; });
+            }).find("build a new model each time"),
             std::string::npos);
 }
 
 TEST(ModelTest, RefusesAModuleWithoutParameters) {
-  EXPECT_NE(message_of<InvalidArgument>([] { compiled(mirrored(2), [] { return torch::nn::Sequential(torch::nn::ReLU()); }); })
-                .find("no trainable parameters"),
+  EXPECT_NE(message_of<InvalidArgument>([] {
+              compiled(mirrored(2), [] { return torch::nn::Sequential(torch::nn::ReLU()); });
+            }).find("no trainable parameters"),
             std::string::npos);
 }
 
@@ -98,7 +105,8 @@ TEST(ModelTest, RefusesOneOptimizerForTwoModels) {
   Model second(mlp);
   const auto optimizer = optimizers::SGD();
   first.compile({.optimizer = optimizer, .loss = losses::sparse_categorical_crossentropy()});
-  EXPECT_THROW(second.compile({.optimizer = optimizer, .loss = losses::sparse_categorical_crossentropy()}), FailedPrecondition);
+  EXPECT_THROW(second.compile({.optimizer = optimizer, .loss = losses::sparse_categorical_crossentropy()}),
+               FailedPrecondition);
 }
 
 TEST(ModelTest, MayBeCompiledAgain) {
@@ -119,8 +127,9 @@ TEST(ModelTest, NamesAParameterThatWasMovedAway) {
       leaf.set_data(leaf.detach().clone());
     }
   });
-  EXPECT_NE(message_of<FailedPrecondition>([&] { model.fit(examples(8).batch(4), kQuiet); })
-                .find("parameter \"2.weight\" of replica 1 was moved away"),
+  EXPECT_NE(message_of<FailedPrecondition>([&] {
+              model.fit(examples(8).batch(4), kQuiet);
+            }).find("parameter \"2.weight\" of replica 1 was moved away"),
             std::string::npos);
 }
 
@@ -137,8 +146,8 @@ TEST(ModelTest, TrainsAModuleThatTakesAMapOfTensors) {
     return m;
   });
   torch::manual_seed(1);
-  const auto data =
-      Dataset::from_tensors(Tensors::Map{{"a", torch::randn({12, 2})}, {"b", torch::randn({12, 3})}}, torch::randint(3, {12}));
+  const auto data = Dataset::from_tensors(
+      Tensors::Map{{"a", torch::randn({12, 2})}, {"b", torch::randn({12, 3})}}, torch::randint(3, {12}));
   const auto before = model.evaluate(data.batch(4)).at("loss");
   model.fit(data.batch(4), {.epochs = 20, .verbose = Verbose::kSilent});
   EXPECT_LT(model.evaluate(data.batch(4)).at("loss"), before);
@@ -156,7 +165,8 @@ TEST(TiedWeights, AreUpdatedOnceAndStayTied) {
     at::Tensor weight;
   };
   torch::manual_seed(8);
-  const auto data = Dataset::from_tensors(torch::randn({8, 4}, torch::kDouble), torch::randn({8, 4}, torch::kDouble));
+  const auto data =
+      Dataset::from_tensors(torch::randn({8, 4}, torch::kDouble), torch::randn({8, 4}, torch::kDouble));
   const auto train = [&](int replicas) {
     const auto strategy = mirrored(replicas);
     Model model = strategy.scope([] {
@@ -189,7 +199,8 @@ TEST(OtherOptimizers, RunWholeOnEveryReplica) {
   };
   struct Normed : torch::optim::Optimizer {
     explicit Normed(std::vector<at::Tensor> parameters)
-        : Optimizer({torch::optim::OptimizerParamGroup(std::move(parameters))}, std::make_unique<NormedOptions>()) {}
+        : Optimizer({torch::optim::OptimizerParamGroup(std::move(parameters))},
+                    std::make_unique<NormedOptions>()) {}
     at::Tensor step(LossClosure = nullptr) override {
       const torch::NoGradGuard no_grad;
       for (auto& group : param_groups()) {
@@ -210,15 +221,17 @@ TEST(OtherOptimizers, RunWholeOnEveryReplica) {
             return net;
           },
           {.seed = 1});
-      m.compile({.optimizer = optimizers::from_torch(
-                     [](std::vector<at::Tensor> parameters) { return std::make_unique<Normed>(std::move(parameters)); }),
+      m.compile({.optimizer = optimizers::from_torch([](std::vector<at::Tensor> parameters) {
+                   return std::make_unique<Normed>(std::move(parameters));
+                 }),
                  .loss = losses::sparse_categorical_crossentropy()});
       return m;
     });
     torch::manual_seed(4);
     const auto data = Dataset::from_tensors(torch::randn({22, 4}, torch::kDouble), torch::randint(3, {22}));
     model.fit(data.batch(8), kQuiet);
-    const auto copies = strategy.run([&](ReplicaContext& r) { return model.on(r).module().parameters()[0].detach().clone(); });
+    const auto copies = strategy.run(
+        [&](ReplicaContext& r) { return model.on(r).module().parameters()[0].detach().clone(); });
     for (const auto& copy : copies) EXPECT_TRUE(copy.equal(copies[0]));
     return model.values();
   };
@@ -229,12 +242,11 @@ TEST(OtherOptimizers, RunWholeOnEveryReplica) {
 
 TEST(BatchNorm, KeepsStatisticsPerReplicaAndReadsTheirMean) {
   const auto strategy = mirrored(2);
-  Model model = compiled(strategy, [] {
-    return torch::nn::Sequential(torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 3));
-  });
+  Model model = compiled(
+      strategy, [] { return torch::nn::Sequential(torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 3)); });
   model.fit(examples(32).batch(8), kQuiet);
-  const auto own =
-      strategy.run([&](ReplicaContext& r) { return model.on(r).module().named_buffers()["0.running_mean"].clone(); });
+  const auto own = strategy.run(
+      [&](ReplicaContext& r) { return model.on(r).module().named_buffers()["0.running_mean"].clone(); });
   EXPECT_FALSE(own[0].equal(own[1]));
   EXPECT_TRUE(model.values().at("0.running_mean").equal((own[0] + own[1]) / 2));
 
@@ -249,18 +261,21 @@ TEST(BatchNorm, KeepsStatisticsPerReplicaAndReadsTheirMean) {
   }
   net->eval();
   const auto batch = data.batch(5).iterate().next();
-  const double expected = torch::nn::functional::cross_entropy(net->forward(batch->x.tensor()), batch->y.tensor()).item<double>();
+  const double expected =
+      torch::nn::functional::cross_entropy(net->forward(batch->x.tensor()), batch->y.tensor()).item<double>();
   EXPECT_NEAR(loss, expected, 1e-6);
-  const auto after =
-      strategy.run([&](ReplicaContext& r) { return model.on(r).module().named_buffers()["0.running_mean"].clone(); });
+  const auto after = strategy.run(
+      [&](ReplicaContext& r) { return model.on(r).module().named_buffers()["0.running_mean"].clone(); });
   EXPECT_TRUE(after[0].equal(own[0]) && after[1].equal(own[1]));
   strategy.run([&](ReplicaContext& r) { EXPECT_TRUE(model.on(r).module().is_training()); });
 }
 
 TEST(BatchNorm, OfOneRowNamesTheReplicaTheStepAndTheWaysOut) {
-  Model model = compiled(mirrored(2), [] { return torch::nn::Sequential(torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 3)); });
+  Model model = compiled(
+      mirrored(2), [] { return torch::nn::Sequential(torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 3)); });
   const std::string message = message_of<InvalidArgument>([&] { model.fit(examples(11).batch(4), kQuiet); });
-  EXPECT_NE(message.find("replica 1 got a piece of 1 row at step 2 (global batch of 3 rows over 2 replicas)"), std::string::npos)
+  EXPECT_NE(message.find("replica 1 got a piece of 1 row at step 2 (global batch of 3 rows over 2 replicas)"),
+            std::string::npos)
       << message;
   EXPECT_NE(message.find("drop_remainder"), std::string::npos);
 }
@@ -277,8 +292,10 @@ TEST(Evaluate, CountsEveryExampleOnce) {
       for (auto& item : net->named_parameters()) item.value().copy_(model.values().at(item.key()));
     }
     const at::Tensor out = net->forward(all->x.tensor());
-    EXPECT_NEAR(logs.at("loss"), torch::nn::functional::cross_entropy(out, all->y.tensor()).item<double>(), 1e-6);
-    EXPECT_DOUBLE_EQ(logs.at("accuracy"), out.argmax(1).eq(all->y.tensor()).to(torch::kDouble).mean().item<double>());
+    EXPECT_NEAR(logs.at("loss"), torch::nn::functional::cross_entropy(out, all->y.tensor()).item<double>(),
+                1e-6);
+    EXPECT_DOUBLE_EQ(logs.at("accuracy"),
+                     out.argmax(1).eq(all->y.tensor()).to(torch::kDouble).mean().item<double>());
   }
 }
 
@@ -286,8 +303,10 @@ TEST(Evaluate, WeighsExamples) {
   const auto x = torch::randn({6, 4});
   const auto y = torch::randint(3, {6});
   Model model = compiled(mirrored(2));
-  const auto one = model.evaluate(Dataset::from_tensors(x.slice(0, 0, 3), y.slice(0, 0, 3)).batch(3)).at("accuracy");
-  const auto weighted = model.evaluate(Dataset::from_tensors(x, y, torch::tensor({1.f, 1.f, 1.f, 0.f, 0.f, 0.f})).batch(4));
+  const auto one =
+      model.evaluate(Dataset::from_tensors(x.slice(0, 0, 3), y.slice(0, 0, 3)).batch(3)).at("accuracy");
+  const auto weighted =
+      model.evaluate(Dataset::from_tensors(x, y, torch::tensor({1.f, 1.f, 1.f, 0.f, 0.f, 0.f})).batch(4));
   EXPECT_DOUBLE_EQ(weighted.at("accuracy"), one);
 }
 
@@ -311,7 +330,8 @@ TEST(Predict, KeepsTheOrderOfTheRows) {
 
 TEST(Summary, ListsLayersAndTheMemoryOfAllReplicas) {
   const std::string text = compiled(mirrored(2)).summary();
-  EXPECT_NE(text.find("Linear               [8, 4] [8]                         40"), std::string::npos) << text;
+  EXPECT_NE(text.find("Linear               [8, 4] [8]                         40"), std::string::npos)
+      << text;
   EXPECT_NE(text.find("67 parameters: 67 trainable (0.00 MiB), 0 frozen"), std::string::npos) << text;
   EXPECT_NE(text.find("mirrored strategy, 2 replicas"), std::string::npos) << text;
 }

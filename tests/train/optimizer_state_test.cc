@@ -31,7 +31,8 @@ TORCH_MODULE(Net);
 
 Dataset data() {
   torch::manual_seed(2);
-  return Dataset::from_tensors(torch::randn({60, 3, 6, 6}, torch::kDouble), torch::randint(5, {60})).batch(12);
+  return Dataset::from_tensors(torch::randn({60, 3, 6, 6}, torch::kDouble), torch::randint(5, {60}))
+      .batch(12);
 }
 
 Model make(const Strategy& strategy, Optimizer optimizer) {
@@ -42,18 +43,23 @@ Model make(const Strategy& strategy, Optimizer optimizer) {
   });
 }
 
-internal::Updater& updater(const Model& model) { return *model.optimizer().binding().updater; }
+internal::Updater& updater(const Model& model) {
+  return *model.optimizer().binding().updater;
+}
 
-void fit(Model& model) { model.fit(data(), {.verbose = Verbose::kSilent}); }
+void fit(Model& model) {
+  model.fit(data(), {.verbose = Verbose::kSilent});
+}
 
 using MakeOptimizer = Optimizer (*)();
 class StateOf : public testing::TestWithParam<MakeOptimizer> {};
-INSTANTIATE_TEST_SUITE_P(Optimizers, StateOf,
-                         testing::Values(MakeOptimizer([] { return optimizers::SGD({.learning_rate = 0.1, .momentum = 0.9}); }),
-                                         MakeOptimizer([] { return optimizers::Adam({.amsgrad = true}); }),
-                                         MakeOptimizer([] { return optimizers::AdamW(); }),
-                                         MakeOptimizer([] { return optimizers::RMSprop({.momentum = 0.5, .centered = true}); }),
-                                         MakeOptimizer([] { return optimizers::Adagrad(); })));
+INSTANTIATE_TEST_SUITE_P(
+    Optimizers, StateOf,
+    testing::Values(MakeOptimizer([] { return optimizers::SGD({.learning_rate = 0.1, .momentum = 0.9}); }),
+                    MakeOptimizer([] { return optimizers::Adam({.amsgrad = true}); }),
+                    MakeOptimizer([] { return optimizers::AdamW(); }),
+                    MakeOptimizer([] { return optimizers::RMSprop({.momentum = 0.5, .centered = true}); }),
+                    MakeOptimizer([] { return optimizers::Adagrad(); })));
 
 TEST_P(StateOf, IsByParameterNameInLogicalLayoutWhateverTheReplicas) {
   Model one = make(mirrored(1), GetParam()());
@@ -91,7 +97,8 @@ TEST_P(StateOf, MovesToAnotherNumberOfReplicasInMidTraining) {
     const torch::NoGradGuard no_grad;
     const auto values = first.values();
     second.strategy().run([&](ReplicaContext& replica) {
-      for (auto& item : second.on(replica).module().named_parameters()) item.value().detach().copy_(values.at(item.key()));
+      for (auto& item : second.on(replica).module().named_parameters())
+        item.value().detach().copy_(values.at(item.key()));
     });
   }
   updater(second).load_state(updater(first).state());
@@ -107,7 +114,8 @@ TEST(State, RefusesNamesAndShapesThatDoNotFit) {
 
 TEST(MissingGradients, LeaveAParameterOutOfTheUpdate) {
   // Weight decay would shrink it, were its gradient taken for zero.
-  Model model = make(mirrored(2), optimizers::SGD({.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.5}));
+  Model model =
+      make(mirrored(2), optimizers::SGD({.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.5}));
   const auto before = model.values();
   fit(model);
   const auto after = model.values();
@@ -142,7 +150,8 @@ TEST(MissingGradients, ThatComeAndGoAreCountedPerParameterAsInPlainLibtorch) {
   const auto strategy = mirrored(2);
   Model model = strategy.scope([] {
     Model m([] { return Sometimes(); }, {.seed = 1});
-    m.compile({.optimizer = optimizers::Adam({.learning_rate = 0.01}), .loss = losses::sparse_categorical_crossentropy()});
+    m.compile({.optimizer = optimizers::Adam({.learning_rate = 0.01}),
+               .loss = losses::sparse_categorical_crossentropy()});
     return m;
   });
 

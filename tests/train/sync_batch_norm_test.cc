@@ -14,8 +14,8 @@ using testing_support::mirrored;
 using testing_support::Values;
 
 torch::nn::Sequential conv_net(at::ScalarType dtype) {
-  torch::nn::Sequential net(torch::nn::Conv2d(3, 6, 3), torch::nn::BatchNorm2d(6), torch::nn::ReLU(), torch::nn::Flatten(),
-                            torch::nn::Linear(6 * 36, 5));
+  torch::nn::Sequential net(torch::nn::Conv2d(3, 6, 3), torch::nn::BatchNorm2d(6), torch::nn::ReLU(),
+                            torch::nn::Flatten(), torch::nn::Linear(6 * 36, 5));
   net->to(dtype);
   return net;
 }
@@ -45,7 +45,8 @@ TEST(SyncBatchNormTest, ComputesWhatLibtorchsDoesOnOneReplica) {
   sync->to(torch::kDouble);
   {
     const torch::NoGradGuard no_grad;
-    for (auto& item : sync->named_parameters()) item.value().copy_(plain->named_parameters()[item.key()].uniform_());
+    for (auto& item : sync->named_parameters())
+      item.value().copy_(plain->named_parameters()[item.key()].uniform_());
   }
   const at::Tensor a = torch::randn({6, 4, 3, 3}, torch::kDouble).mul_(10).add_(100).set_requires_grad(true);
   const at::Tensor b = a.detach().clone().set_requires_grad(true);
@@ -57,7 +58,8 @@ TEST(SyncBatchNormTest, ComputesWhatLibtorchsDoesOnOneReplica) {
   EXPECT_LT(distance(got.detach(), expected.detach()), 1e-12);
   EXPECT_LT(distance(b.grad(), a.grad()), 1e-11);
   for (const auto& item : plain->named_parameters()) {
-    EXPECT_LT(distance(sync->named_parameters()[item.key()].grad(), item.value().grad()), 1e-11) << item.key();
+    EXPECT_LT(distance(sync->named_parameters()[item.key()].grad(), item.value().grad()), 1e-11)
+        << item.key();
   }
   for (const auto& item : plain->named_buffers()) {
     EXPECT_LT(distance(sync->named_buffers()[item.key()], item.value()), 1e-12) << item.key();
@@ -77,35 +79,40 @@ TEST(SyncBatchNormTest, MakesNReplicasEqualOneEvenWithoutRowsOnSome) {
     expect_near(many, one, 1e-9);  // the running statistics too
   }
   // Without it they differ: the test can fail.
-  EXPECT_GT(distance(train(mirrored(2), factory, data, 0.1, false).values().at("0.weight"), one.at("0.weight")), 1e-6);
+  EXPECT_GT(
+      distance(train(mirrored(2), factory, data, 0.1, false).values().at("0.weight"), one.at("0.weight")),
+      1e-6);
 }
 
 TEST(SyncBatchNormTest, WorksAsAModuleOfItsOwn) {
   const auto data = pictures(37, 8, torch::kDouble).batch(8);
   const auto factory = [] {
-    torch::nn::Sequential net(torch::nn::Conv2d(3, 6, 3), SyncBatchNorm(6), torch::nn::ReLU(), torch::nn::Flatten(),
-                              torch::nn::Linear(6 * 36, 5));
+    torch::nn::Sequential net(torch::nn::Conv2d(3, 6, 3), SyncBatchNorm(6), torch::nn::ReLU(),
+                              torch::nn::Flatten(), torch::nn::Linear(6 * 36, 5));
     net->to(torch::kDouble);
     return net;
   };
   const Values one = train(mirrored(1), factory, data, 0.1, false).values();
   expect_near(train(mirrored(4), factory, data, 0.1, false).values(), one, 1e-9);
-  const auto central = CentralStorageStrategy({.compute_devices = {"/cpu:0", "/cpu:1"}, .threads_per_replica = 1});
+  const auto central =
+      CentralStorageStrategy({.compute_devices = {"/cpu:0", "/cpu:1"}, .threads_per_replica = 1});
   expect_near(train(central, factory, data, 0.1, false).values(), one, 1e-9);
 }
 
 TEST(SyncBatchNormTest, MakesResNet20OnNReplicasEqualOneInFloat64) {
   const int steps = 20;
   torch::manual_seed(9);
-  const auto data =
-      Dataset::from_tensors(torch::randn({steps * 8, 3, 32, 32}, torch::kDouble), torch::randint(10, {steps * 8})).batch(8);
+  const auto data = Dataset::from_tensors(torch::randn({steps * 8, 3, 32, 32}, torch::kDouble),
+                                          torch::randint(10, {steps * 8}))
+                        .batch(8);
   const auto factory = [] {
     models::ResNetCifar net(20);
     net->to(torch::kDouble);
     return net;
   };
   const Values one = train(mirrored(1, 2), factory, data, 0.01).values();
-  for (const int replicas : {2, 4}) expect_near(train(mirrored(replicas), factory, data, 0.01).values(), one, 1e-9);
+  for (const int replicas : {2, 4})
+    expect_near(train(mirrored(replicas), factory, data, 0.01).values(), one, 1e-9);
 }
 
 TEST(SyncBatchNormTest, GivesResNet20TheGradientOfOneReplicaInFloat32) {
@@ -116,7 +123,8 @@ TEST(SyncBatchNormTest, GivesResNet20TheGradientOfOneReplicaInFloat32) {
     const auto strategy = mirrored(replicas);
     Model model = strategy.scope([] {
       Model m([] { return models::ResNetCifar(20); }, {.seed = 2, .sync_batch_norm = true});
-      m.compile({.optimizer = optimizers::SGD({.learning_rate = 1}), .loss = losses::sparse_categorical_crossentropy()});
+      m.compile({.optimizer = optimizers::SGD({.learning_rate = 1}),
+                 .loss = losses::sparse_categorical_crossentropy()});
       return m;
     });
     const Values before = model.values();
@@ -128,7 +136,8 @@ TEST(SyncBatchNormTest, GivesResNet20TheGradientOfOneReplicaInFloat32) {
     return change;
   };
   const Values one = gradient(1);
-  // The difference of float32 values rounds at their own size, so tensors of tiny gradients are compared with that in mind.
+  // The difference of float32 values rounds at their own size, so tensors of tiny gradients are compared with
+  // that in mind.
   for (const int replicas : {2, 4}) expect_near(gradient(replicas), one, 1e-4);
 }
 
@@ -139,14 +148,18 @@ TEST(SyncBatchNormTest, WakesTheOthersWhenOneReplicaFails) {
       layer = register_module("layer", torch::nn::Linear(2, 3));
     }
     at::Tensor forward(const at::Tensor& x) {
-      if (get_replica_context() && get_replica_context()->id() == 1) throw std::domain_error("replica 1 is unwell");
+      if (get_replica_context() && get_replica_context()->id() == 1)
+        throw std::domain_error("replica 1 is unwell");
       return layer(norm(x));
     }
     SyncBatchNorm norm{nullptr};
     torch::nn::Linear layer{nullptr};
   };
   const auto data = Dataset::from_tensors(torch::randn({6, 2}), torch::randint(3, {6})).batch(6);
-  EXPECT_EQ(message_of<std::domain_error>([&] { train(mirrored(3), [] { return std::make_shared<FailingImpl>(); }, data, 0.1, false); }),
+  EXPECT_EQ(message_of<std::domain_error>([&] {
+              train(
+                  mirrored(3), [] { return std::make_shared<FailingImpl>(); }, data, 0.1, false);
+            }),
             "replica 1 is unwell");
 }
 

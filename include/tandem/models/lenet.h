@@ -4,7 +4,8 @@
 
 namespace tandem::models {
 
-// LeNet as Caffe's: conv 20@5x5, pool, conv 50@5x5, pool, dense 500, ReLU, dense. For [rows, 1, 28, 28]; 431,080 parameters.
+// LeNet as Caffe's: conv 20@5x5, pool, conv 50@5x5, pool, dense 500, ReLU, dense. For [rows, 1, 28, 28];
+// 431,080 parameters.
 class LeNetImpl : public torch::nn::Module {
  public:
   explicit LeNetImpl(std::int64_t classes = 10);

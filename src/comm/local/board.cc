@@ -7,7 +7,8 @@
 
 namespace tandem::internal {
 
-const std::vector<at::Tensor>& Board::lay_down(Meeting& meeting, int replica, const at::Tensor& tensor, const char* where) {
+const std::vector<at::Tensor>& Board::lay_down(Meeting& meeting, int replica, const at::Tensor& tensor,
+                                               const char* where) {
   if (static_cast<int>(tensors_.size()) != meeting.seats()) {
     // The first time. Nobody passes before all have seen that it is too small.
     meeting.arrive(replica, where);
@@ -25,9 +26,10 @@ void Board::check_alike(int replica, const char* where) const {
   for (std::size_t other = 0; other < tensors_.size(); ++other) {
     const at::Tensor& theirs = tensors_[other];
     if (mine.numel() == theirs.numel() && mine.scalar_type() == theirs.scalar_type()) continue;
-    throw InvalidArgument(fmt::format("{} of different tensors: replica {} has {} elements of {}, replica {} has {} of {}", where,
-                                      replica, mine.numel(), c10::toString(mine.scalar_type()), other, theirs.numel(),
-                                      c10::toString(theirs.scalar_type())));
+    throw InvalidArgument(
+        fmt::format("{} of different tensors: replica {} has {} elements of {}, replica {} has {} of {}",
+                    where, replica, mine.numel(), c10::toString(mine.scalar_type()), other, theirs.numel(),
+                    c10::toString(theirs.scalar_type())));
   }
 }
 

@@ -18,7 +18,8 @@ class ReductionToOneDevice final : public CrossDeviceOps {
     const torch::NoGradGuard no_grad;
     const std::vector<at::Tensor>& tensors = board_.lay_down(meeting, replica, tensor, kName);
     if (replica == 0) {
-      for (std::size_t other = 1; other < tensors.size(); ++other) tensor.add_(tensors[other].to(tensor.device()));
+      for (std::size_t other = 1; other < tensors.size(); ++other)
+        tensor.add_(tensors[other].to(tensor.device()));
     }
     meeting.arrive(replica, kName);  // the sum stands
     if (replica != 0) tensor.copy_(tensors[0]);
@@ -34,7 +35,9 @@ class ReductionToOneDevice final : public CrossDeviceOps {
 }  // namespace
 }  // namespace internal
 
-std::shared_ptr<CrossDeviceOps> reduction_to_one_device() { return std::make_shared<internal::ReductionToOneDevice>(); }
+std::shared_ptr<CrossDeviceOps> reduction_to_one_device() {
+  return std::make_shared<internal::ReductionToOneDevice>();
+}
 
 std::shared_ptr<CrossDeviceOps> nccl_all_reduce() {
   const bool gpus = torch::cuda::is_available();

@@ -37,7 +37,8 @@ void sum_blocks(const std::vector<const T*>& sources, const std::vector<T*>& des
       const T* next = sources[s] + at;
       for (std::int64_t i = 0; i < n; ++i) block[i] = block[i] + next[i];
     }
-    for (T* destination : destinations) std::memcpy(destination + at, block, static_cast<std::size_t>(n) * sizeof(T));
+    for (T* destination : destinations)
+      std::memcpy(destination + at, block, static_cast<std::size_t>(n) * sizeof(T));
   }
 }
 
@@ -84,6 +85,8 @@ class SharedMemoryAllReduce final : public CrossDeviceOps {
 }  // namespace
 }  // namespace internal
 
-std::shared_ptr<CrossDeviceOps> shared_memory_all_reduce() { return std::make_shared<internal::SharedMemoryAllReduce>(); }
+std::shared_ptr<CrossDeviceOps> shared_memory_all_reduce() {
+  return std::make_shared<internal::SharedMemoryAllReduce>();
+}
 
 }  // namespace tandem

@@ -73,8 +73,9 @@ class DatasetIterator {
   DatasetPosition position() const;
 
   // Goes to a position that an iterator of the same dataset and seed told, forwards or backwards. Makes none
-  // of the elements before it, save those that shuffle() reads from a map; a shuffle of many takes a moment.
-  // Throws OutOfRange if the epoch has fewer elements; the iterator then stays where it is.
+  // of the elements before it, save those that shuffle() reads from a map, that cache() does not have yet, or
+  // that a generator gives; a shuffle of many takes a moment. Throws OutOfRange if the epoch has fewer
+  // elements; the iterator then stays where it is.
   void seek(DatasetPosition position);
 
  private:
@@ -88,8 +89,8 @@ class DatasetIterator {
 };
 
 // Examples, read in order: a chain of small views, as tf.data's. A Dataset is a value: a shared handle on
-// something that never changes, so it can be iterated any number of times, also at once. Methods throw
-// InvalidArgument for a count they cannot mean.
+// something that never changes (cache() aside), so it can be iterated any number of times, also at once.
+// Methods throw InvalidArgument for a count they cannot mean.
 //
 //   auto train = data::cifar10(dir, data::Split::kTrain)
 //                    .shuffle(50000).map(data::augment_cifar).batch(128).prefetch(2);
@@ -106,6 +107,16 @@ class Dataset {
 
   // `count` examples, example(i) made when it is asked for, from any thread.
   static Dataset from_function(std::int64_t count, std::function<Batch(std::int64_t index)> example);
+
+  // What a generator gives until it gives nothing. Each pass calls make() for a generator of its own, also to
+  // seek: it then drops what comes before the position, so a generator must give the same again. One thread
+  // at a time calls a generator, though not always the same one; several may call make() at once. What they
+  // throw comes out of next(). Element i of a pass counts as example i for maps with random numbers.
+  //
+  // `cardinality`: how many elements each pass has, where it is known, or kInfinite. next() throws
+  // FailedPrecondition if a generator gives fewer, or more.
+  static Dataset from_generator(std::function<std::function<std::optional<Batch>()>()> make,
+                                std::int64_t cardinality = kUnknown);
 
   // Each element through fn. With parallelism fn is called from several threads at once, each with one
   // intra-op thread. Several maps with random numbers draw different ones.
@@ -126,6 +137,24 @@ class Dataset {
 
   Dataset take(std::int64_t count) const;
   Dataset skip(std::int64_t count) const;
+
+  // Every num_shards-th element, from element `index` on: what worker `index` of num_shards reads. All
+  // workers must see upstream in one order, so shard before a shuffle, or give the shuffle a seed. Makes none
+  // of the other elements, save those that a shuffle or a parallel map before it makes: shard first. Throws
+  // InvalidArgument unless 0 <= index < num_shards.
+  Dataset shard(std::int64_t num_shards, std::int64_t index) const;
+
+  // Keeps the elements of the first pass that reaches its end in memory, for every later pass of this Dataset
+  // and its copies; they go with the last of these. A pass that ends sooner, or in an error, keeps nothing,
+  // and one that had begun before goes on by itself.
+  //
+  // As in TensorFlow, what is kept is that pass's: a shuffle or random map before it is frozen as the pass
+  // had it, whatever the seed and epoch of those that follow. Which pass is the first depends on who
+  // iterates, and after a restart on where training resumes: put what is random after cache(). It draws as
+  // without a cache.
+  //
+  // The tensors are shared, not copied: do not change them in place. A dataset without an end is not kept.
+  Dataset cache() const;
 
   // A thread of its own prepares up to `count` elements ahead.
   Dataset prefetch(std::int64_t count) const;

@@ -10,6 +10,7 @@
 #include "tandem/cross_device_ops.h"
 #include "tandem/data/cifar10.h"
 #include "tandem/data/mnist.h"
+#include "tandem/data/torch_dataset.h"
 #include "tandem/dataset.h"
 #include "tandem/device.h"
 #include "tandem/error.h"

@@ -81,6 +81,11 @@ Dataset Dataset::from_function(std::int64_t count, std::function<Batch(std::int6
   return Dataset(internal::source_view(count, std::move(example)));
 }
 
+Dataset Dataset::from_generator(std::function<std::function<std::optional<Batch>()>()> make,
+                                std::int64_t cardinality) {
+  return Dataset(internal::generator_view(std::move(make), cardinality));
+}
+
 Dataset Dataset::map(std::function<Batch(Batch)> fn, MapOptions options) const {
   const auto apply = [fn = std::move(fn)](internal::Element& element, std::uint64_t) {
     element.value = fn(std::move(element.value));
@@ -116,6 +121,14 @@ Dataset Dataset::take(std::int64_t count) const {
 
 Dataset Dataset::skip(std::int64_t count) const {
   return Dataset(internal::skip_view(view_, count));
+}
+
+Dataset Dataset::shard(std::int64_t num_shards, std::int64_t index) const {
+  return Dataset(internal::shard_view(view_, num_shards, index));
+}
+
+Dataset Dataset::cache() const {
+  return Dataset(internal::cache_view(view_));
 }
 
 Dataset Dataset::prefetch(std::int64_t count) const {

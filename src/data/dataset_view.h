@@ -40,7 +40,7 @@ class ElementIterator {
   }
 };
 
-// One link of the chain behind a Dataset. Never changes; any thread may call it.
+// One link of the chain behind a Dataset. Never changes, save for what cache() keeps; any thread may call it.
 class DatasetView {
  public:
   virtual ~DatasetView() = default;
@@ -51,6 +51,9 @@ class DatasetView {
   // As Dataset::cardinality() and batch_size().
   virtual std::int64_t cardinality() const = 0;
   virtual std::optional<std::int64_t> batch_size() const { return {}; }
+
+  // By how much the epoch of an element grows from one pass to the next: repeat() has several epochs in each.
+  virtual std::int64_t epochs_per_pass() const { return 1; }
 
   // Itself, if it is a source: one that can make any example at any time.
   virtual const SourceView* source() const { return nullptr; }
@@ -63,6 +66,7 @@ class DerivedView : public DatasetView {
 
   std::int64_t cardinality() const override { return upstream_->cardinality(); }
   std::optional<std::int64_t> batch_size() const override { return upstream_->batch_size(); }
+  std::int64_t epochs_per_pass() const override { return upstream_->epochs_per_pass(); }
 
  protected:
   const DatasetView& upstream() const { return *upstream_; }

@@ -83,8 +83,13 @@ class RepeatView final : public DerivedView {
   std::int64_t cardinality() const override {
     const std::int64_t length = upstream().cardinality();
     if (length == 0 || count_ == 0) return 0;
-    if (length < 0) return length;
-    return count_ == Dataset::kInfinite ? Dataset::kInfinite : length * count_;
+    if (count_ == Dataset::kInfinite) return Dataset::kInfinite;  // if it is unknown, save that it is empty
+    return length < 0 ? length : length * count_;
+  }
+
+  // For ever begins with epoch 0 in each pass.
+  std::int64_t epochs_per_pass() const override {
+    return count_ == Dataset::kInfinite ? 0 : count_ * upstream().epochs_per_pass();
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -30,6 +31,18 @@ inline Dataset numbers(std::int64_t n) {
   return Dataset::from_function(n, [](std::int64_t index) {
     return Batch{at::Tensor(torch::tensor(index)), at::Tensor(torch::tensor(10 * index))};
   });
+}
+
+// A generator of the same x.
+inline std::function<std::optional<Batch>()> count_to(std::int64_t n) {
+  return [n, next = std::int64_t{0}]() mutable -> std::optional<Batch> {
+    if (next == n) return {};
+    return Batch{at::Tensor(torch::tensor(next++))};
+  };
+}
+
+inline Dataset counted(std::int64_t n, std::int64_t cardinality = Dataset::kUnknown) {
+  return Dataset::from_generator([n] { return count_to(n); }, cardinality);
 }
 
 // All values of x, one vector per element, in order.

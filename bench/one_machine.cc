@@ -41,6 +41,7 @@ struct Flags {
   std::string json = {};
   bool first_step_probe = false;
   int memory_probe = 0;  // replicas
+  std::string step_worker = {};
 
   void add_to(CLI::App& app) {
     app.add_option("--rounds", rounds, "Turns of each variant; more are more exact")
@@ -53,6 +54,7 @@ struct Flags {
     app.add_option("--json", json, "File for the figures");
     app.add_flag(kFirstStepProbe, first_step_probe)->group("");
     app.add_option(kMemoryProbe, memory_probe)->group("");
+    app.add_option(kStepWorker, step_worker)->check(CLI::IsMember({"mirrored", "no_exchange"}))->group("");
   }
 };
 
@@ -92,6 +94,8 @@ int main(int argc, char** argv) {
       first_step_probe();
     } else if (flags.memory_probe > 0) {
       memory_probe(flags.memory_probe);
+    } else if (!flags.step_worker.empty()) {
+      step_worker(flags.step_worker);
     } else {
       measure(flags);
     }

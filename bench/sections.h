@@ -29,4 +29,9 @@ inline constexpr const char* kMemoryProbe = "--memory_probe";
 void first_step_probe();
 void memory_probe(int replicas);
 
+// The process that bench/compare measures, of one variant ("mirrored" or "no_exchange"), two replicas. Speaks
+// as bench/compare_worker.py tells, and returns when standard input ends.
+inline constexpr const char* kStepWorker = "--step_worker";
+void step_worker(const std::string& variant);
+
 }  // namespace tandem::bench

@@ -1,12 +1,18 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
+#include <torch/version.h>
 
 #include <array>
 #include <cstdio>
+#include <iostream>
+#include <map>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "resnet20.h"
 #include "sections.h"
+#include "tandem/error.h"
 #include "tandem/losses.h"
 #include "tandem/models/resnet.h"
 #include "tandem/one_device_strategy.h"
@@ -211,7 +217,36 @@ void report_shares(const Size& size, const std::vector<Turn>& turns, Report& rep
               .unit = "%"});
 }
 
+// Answers each line "ROWS STEPS" with the seconds of that many steps.
+template <typename Steps>
+void answer(std::map<std::int64_t, Steps> sizes) {
+  constexpr int kWarmUpSteps = 3;
+  for (auto& [rows, steps] : sizes) steps(kWarmUpSteps);
+  fmt::print("libtorch {}\n", TORCH_VERSION);
+  std::fflush(stdout);
+  std::int64_t rows = 0;
+  int steps = 0;
+  while (std::cin >> rows >> steps) {
+    const auto size = sizes.find(rows);
+    if (size == sizes.end()) throw InvalidArgument(fmt::format("no batch of {} images per replica", rows));
+    fmt::print("{}\n", size->second(steps).seconds);
+    std::fflush(stdout);
+  }
+}
+
 }  // namespace
+
+void step_worker(const std::string& variant) {
+  if (variant == "mirrored") {
+    std::map<std::int64_t, ModelSteps> sizes;
+    for (const Size& size : kSizes) sizes.try_emplace(size.rows, mirrored(kReplicas), size.rows);
+    answer(std::move(sizes));
+  } else {
+    std::map<std::int64_t, LockstepSteps> sizes;
+    for (const Size& size : kSizes) sizes.try_emplace(size.rows, size.rows);
+    answer(std::move(sizes));
+  }
+}
 
 void step_speed(int rounds, Report& report) {
   for (const Size& size : kSizes) {

@@ -1,0 +1,108 @@
+"""TensorFlow's MirroredStrategy on two logical CPU devices, for bench/compare.
+
+Trains the network of src/models/resnet.cc in Keras's functional API with the optimizer and the kind of batch
+of bench/step_speed.cc. Protocol: see compare_worker.py.
+
+Threads: TensorFlow gives both logical devices one pool of intra-op threads and one of inter-op threads. Two
+of each let the two replicas run at the same time and an operation of one use what the other leaves idle.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # it greets on standard error
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+import tensorflow as tf
+from tensorflow import keras
+
+import compare_worker as worker
+
+REPLICAS = 2
+THREADS = 2
+
+
+def conv(x, filters, kernel, stride):
+    # Padded as PyTorch pads: by kernel // 2 on each side, where "same" may pad one side alone.
+    if stride > 1 and kernel > 1:
+        x = keras.layers.ZeroPadding2D(kernel // 2)(x)
+        padding = "valid"
+    else:
+        padding = "same"
+    return keras.layers.Conv2D(
+        filters, kernel, stride, padding=padding, use_bias=False, kernel_initializer="he_normal"
+    )(x)
+
+
+def batch_norm(x):
+    return keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x)
+
+
+def basic_block(x, filters, stride):
+    h = keras.layers.ReLU()(batch_norm(conv(x, filters, 3, stride)))
+    h = batch_norm(conv(h, filters, 3, 1))
+    if stride != 1 or x.shape[-1] != filters:
+        x = batch_norm(conv(x, filters, 1, stride))
+    return keras.layers.ReLU()(keras.layers.Add()([h, x]))
+
+
+def resnet_cifar(size=20, classes=10):
+    image = keras.Input((32, 32, 3))
+    h = keras.layers.ReLU()(batch_norm(conv(image, 16, 3, 1)))
+    for filters, stride in ((16, 1), (32, 2), (64, 2)):
+        for i in range((size - 2) // 6):
+            h = basic_block(h, filters, stride if i == 0 else 1)
+    h = keras.layers.GlobalAveragePooling2D()(h)
+    network = keras.Model(image, keras.layers.Dense(classes)(h))
+    worker.check_parameters(sum(int(tf.size(v)) for v in network.trainable_variables))
+    return network
+
+
+class Trainer:
+    def __init__(self, strategy, rows):
+        self.strategy = strategy
+        with strategy.scope():
+            self.network = resnet_cifar()
+            # Decoupled from the gradient in Keras, but as much work.
+            self.optimizer = keras.optimizers.SGD(
+                worker.LEARNING_RATE, worker.MOMENTUM, weight_decay=worker.WEIGHT_DECAY
+            )
+            self.optimizer.exclude_from_weight_decay(var_names=["gamma", "beta", "bias"])
+            self.optimizer.build(self.network.trainable_variables)
+        self.x = self.per_replica(lambda: tf.random.normal((rows, 32, 32, 3)))
+        self.y = self.per_replica(lambda: tf.random.uniform((rows,), maxval=10, dtype=tf.int64))
+        self.step = tf.function(self.traced_step)
+
+    def per_replica(self, make):
+        return self.strategy.experimental_distribute_values_from_function(lambda context: make())
+
+    def replica_step(self, x, y):
+        with tf.GradientTape() as tape:
+            logits = self.network(x, training=True)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+            loss = tf.nn.compute_average_loss(losses)
+        variables = self.network.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+        return loss
+
+    def traced_step(self, x, y):
+        per_replica = self.strategy.run(self.replica_step, args=(x, y))
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, per_replica, axis=None)
+
+    def run(self, steps):
+        for _ in range(steps):
+            self.step(self.x, self.y).numpy()
+
+
+def main():
+    tf.config.threading.set_intra_op_parallelism_threads(THREADS)
+    tf.config.threading.set_inter_op_parallelism_threads(THREADS)
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * REPLICAS
+    )
+    strategy = tf.distribute.MirroredStrategy([f"/cpu:{i}" for i in range(REPLICAS)])
+    trainers = {rows: Trainer(strategy, rows) for rows in worker.SIZES}
+    worker.serve(f"TensorFlow {tf.__version__}", {rows: t.run for rows, t in trainers.items()})
+
+
+if __name__ == "__main__":
+    main()

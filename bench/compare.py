@@ -1,8 +1,8 @@
 """Measures tandem beside PyTorch's DDP and TensorFlow's MirroredStrategy; bench/compare prepares and runs it.
 
-All train ResNet-20 on a fixed batch in memory, two replicas with one thread each (TensorFlow: two threads in
-all). Each contestant is a worker (compare_worker.py tells what they speak) that sleeps until it is its turn.
-They take turns in short rounds, so the ratios hold on a machine that is not quite idle, where images/s do
+All train ResNet-20 on a fixed batch in memory, two replicas with one thread each (TensorFlow: two inter-op
+threads, one intra-op). Each contestant is a worker (compare_worker.py tells what they speak) that sleeps
+until it is its turn. They take turns in short rounds, so the ratios hold on a machine that is not quite idle, where images/s do
 not. A rate is the median over the rounds; a ratio is the median of the ratios within each round, with the
 bounds of their middle half beside it.
 

@@ -3,8 +3,9 @@
 Trains the network of src/models/resnet.cc in Keras's functional API with the optimizer and the kind of batch
 of bench/step_speed.cc. Protocol: see compare_worker.py.
 
-Threads: TensorFlow gives both logical devices one pool of intra-op threads and one of inter-op threads. Two
-of each let the two replicas run at the same time and an operation of one use what the other leaves idle.
+Threads: both logical devices share one pool of inter-op and one of intra-op threads. Two inter-op threads let
+the replicas run side by side; one intra-op thread keeps them out of each other's way, as the others' one thread
+per replica does. With two intra-op threads it was slower on two quiet cores.
 """
 
 import os
@@ -18,7 +19,7 @@ from tensorflow import keras
 import compare_worker as worker
 
 REPLICAS = 2
-THREADS = 2
+INTRA_OP_THREADS = 1
 
 
 def conv(x, filters, kernel, stride):
@@ -94,8 +95,8 @@ class Trainer:
 
 
 def main():
-    tf.config.threading.set_intra_op_parallelism_threads(THREADS)
-    tf.config.threading.set_inter_op_parallelism_threads(THREADS)
+    tf.config.threading.set_intra_op_parallelism_threads(INTRA_OP_THREADS)
+    tf.config.threading.set_inter_op_parallelism_threads(REPLICAS)
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * REPLICAS
     )

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+
 #include "tandem/error.h"
 
 namespace tandem::internal {
@@ -22,14 +24,20 @@ const std::vector<at::Tensor>& Board::lay_down(Meeting& meeting, int replica, co
 }
 
 void Board::check_alike(int replica, const char* where) const {
-  const at::Tensor& mine = tensors_[static_cast<std::size_t>(replica)];
+  const auto describe = [&](std::size_t seat) {
+    return fmt::format("replica {} has {} elements of {}", seat, tensors_[seat].numel(),
+                       c10::toString(tensors_[seat].scalar_type()));
+  };
+  const auto mine = static_cast<std::size_t>(replica);
   for (std::size_t other = 0; other < tensors_.size(); ++other) {
-    const at::Tensor& theirs = tensors_[other];
-    if (mine.numel() == theirs.numel() && mine.scalar_type() == theirs.scalar_type()) continue;
+    if (tensors_[mine].numel() == tensors_[other].numel() &&
+        tensors_[mine].scalar_type() == tensors_[other].scalar_type()) {
+      continue;
+    }
+    // The same words on both replicas: either may be the one whose error is reported.
+    const auto [first, second] = std::minmax(mine, other);
     throw InvalidArgument(
-        fmt::format("{} of different tensors: replica {} has {} elements of {}, replica {} has {} of {}",
-                    where, replica, mine.numel(), c10::toString(mine.scalar_type()), other, theirs.numel(),
-                    c10::toString(theirs.scalar_type())));
+        fmt::format("{} of different tensors: {}, {}", where, describe(first), describe(second)));
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include <memory>
 
+#include "cli/program.h"
 #include "support/program.h"
 #include "support/run_figures.h"
 #include "tandem/tandem.h"
@@ -86,5 +87,8 @@ int main(int argc, char** argv) {
   app.add_option("--learning_rate", flags.learning_rate, "Adam's")->capture_default_str();
   app.add_flag("--compare_one_replica", flags.compare_one_replica,
                "Measure one replica alone too, at the end");
-  return run_program(app, argc, argv, [&] { train(flags); });
+  return tandem::internal::run_program(app, argc, argv, [&] {
+    train(flags);
+    return 0;
+  });
 }

@@ -10,6 +10,7 @@
 
 #include <memory>
 
+#include "cli/program.h"
 #include "support/program.h"
 #include "support/run_figures.h"
 #include "tandem/tandem.h"
@@ -89,5 +90,8 @@ int main(int argc, char** argv) {
   app.add_flag("--use_synthetic_data", flags.use_synthetic_data,
                "Generated data of CIFAR-10's shape (default without --data_dir)");
   app.add_option("--resnet_size", flags.resnet_size, "20, 32, 44, 56 or 110")->capture_default_str();
-  return run_program(app, argc, argv, [&] { train(flags); });
+  return tandem::internal::run_program(app, argc, argv, [&] {
+    train(flags);
+    return 0;
+  });
 }

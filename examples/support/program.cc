@@ -2,50 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
-#include <iostream>
-#include <vector>
 
 #include "tandem/error.h"
 
 namespace tandem::examples {
 namespace {
-
-constexpr int kFailed = 1;
-constexpr int kWrongInput = 2;
-
-// "--train-steps=5" to "--train_steps=5"; values keep their dashes.
-std::vector<std::string> with_underscores(int argc, char** argv) {
-  std::vector<std::string> arguments;
-  for (int i = 1; i < argc; ++i) {
-    std::string argument = argv[i];
-    if (argument.starts_with("--")) {
-      const auto name_end = std::min(argument.find('='), argument.size());
-      std::replace(argument.begin() + 2, argument.begin() + static_cast<std::ptrdiff_t>(name_end), '-', '_');
-    }
-    arguments.push_back(std::move(argument));
-  }
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 reads a vector from its back
-  return arguments;
-}
-
-int exit_code(const Error& error) {
-  switch (error.code()) {
-    case ErrorCode::kInvalidArgument:
-    case ErrorCode::kNotFound:
-    case ErrorCode::kDataLoss:
-    case ErrorCode::kUnimplemented:
-      return kWrongInput;
-    default:
-      return kFailed;
-  }
-}
-
-std::string one_line(std::string text) {
-  text.resize(std::min(text.find('\n'), text.size()));
-  return text;
-}
 
 void require_positive(const char* flag, std::optional<std::int64_t> value) {
   if (value && *value < 1) throw InvalidArgument(fmt::format("--{} is {}: expected 1 or more", flag, *value));
@@ -93,29 +55,6 @@ std::int64_t TrainingFlags::epochs(std::int64_t default_epochs, std::int64_t ste
   if (train_epochs) return *train_epochs;
   if (train_steps) return (*train_steps + steps_per_epoch - 1) / steps_per_epoch;
   return default_epochs;
-}
-
-int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& body) {
-  const auto complain = [&](const std::string& text) {
-    std::cerr << app.get_name() << ": " << one_line(text) << std::endl;
-  };
-  try {
-    app.parse(with_underscores(argc, argv));
-    body();
-    return 0;
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    complain(std::string(error.what()) + " (--help lists the flags)");
-    return kWrongInput;
-  } catch (const Error& error) {
-    complain(error.what());
-    return exit_code(error);
-  } catch (const std::exception& error) {
-    complain(error.what());
-    return kFailed;
-  }
 }
 
 }  // namespace tandem::examples

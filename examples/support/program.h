@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -31,9 +30,5 @@ struct TrainingFlags {
   // Epochs and steps to train for: whichever of the two flags ends it first. `default_epochs` without either.
   std::int64_t epochs(std::int64_t default_epochs, std::int64_t steps_per_epoch) const;
 };
-
-// Parses the command line (a dash in a flag's name is read as an underscore) and calls body(). Every failure
-// ends as one line on standard error; returns the exit code: 0 done, 1 failed, 2 wrong flag, file or input.
-int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& body);
 
 }  // namespace tandem::examples

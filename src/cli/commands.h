@@ -1,0 +1,17 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace tandem::internal {
+
+// A subcommand of `tandem`: its flags are added to the application when the program starts; what is returned
+// does its work once they are parsed, and returns the exit code.
+using Work = std::function<int()>;
+
+struct Command {
+  CLI::App* app;
+  Work work;
+};
+
+}  // namespace tandem::internal

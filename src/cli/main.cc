@@ -1,0 +1,19 @@
+#include <CLI/CLI.hpp>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/program.h"
+
+int main(int argc, char** argv) {
+  using namespace tandem::internal;
+  CLI::App app("Runs and inspects clusters of training programs", "tandem");
+  app.set_version_flag("--version", TANDEM_VERSION);
+  app.require_subcommand(1);
+  const std::vector<Command> commands = {};
+  return run_program(app, argc, argv, [&] {
+    for (const auto& command : commands) {
+      if (command.app->parsed()) return command.work();
+    }
+    return static_cast<int>(kExitWrongInput);
+  });
+}

@@ -41,6 +41,7 @@ struct Flags {
   std::string json = {};
   bool first_step_probe = false;
   int memory_probe = 0;  // replicas
+  bool central_probe = false;
   std::string step_worker = {};
 
   void add_to(CLI::App& app) {
@@ -54,6 +55,7 @@ struct Flags {
     app.add_option("--json", json, "File for the figures");
     app.add_flag(kFirstStepProbe, first_step_probe)->group("");
     app.add_option(kMemoryProbe, memory_probe)->group("");
+    app.add_flag(kCentralProbe, central_probe)->group("");
     app.add_option(kStepWorker, step_worker)->check(CLI::IsMember({"mirrored", "no_exchange"}))->group("");
   }
 };
@@ -93,7 +95,7 @@ int main(int argc, char** argv) {
     if (flags.first_step_probe) {
       first_step_probe();
     } else if (flags.memory_probe > 0) {
-      memory_probe(flags.memory_probe);
+      memory_probe(flags.memory_probe, flags.central_probe);
     } else if (!flags.step_worker.empty()) {
       step_worker(flags.step_worker);
     } else {

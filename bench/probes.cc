@@ -39,14 +39,16 @@ struct Memory {
 };
 
 // In MB; each run in a process of its own, since a peak never falls.
-Memory memory_with(int replicas) {
+Memory memory_with(int replicas, bool central = false) {
   constexpr double kKiloBytesPerMegaByte = 1024;
+  std::vector<std::string> probe = {kMemoryProbe, std::to_string(replicas)};
+  if (central) probe.push_back(kCentralProbe);
   std::vector<double> growths;
   std::vector<double> peaks;
   for (int run = 0; run < kMemoryRuns; ++run) {
     double before = 0;
     double peak = 0;
-    std::istringstream(run_this_program({kMemoryProbe, std::to_string(replicas)}).text) >> before >> peak;
+    std::istringstream(run_this_program(probe).text) >> before >> peak;
     growths.push_back((peak - before) / kKiloBytesPerMegaByte);
     peaks.push_back(peak / kKiloBytesPerMegaByte);
   }
@@ -94,24 +96,27 @@ void memory(Report& report) {
   std::fflush(stdout);
   const Memory one = memory_with(1);
   const Memory two = memory_with(kReplicas);
+  const Memory central = memory_with(kReplicas, /*central=*/true);
   const auto line = [&](const char* what, const Memory& memory) {
     fmt::print("  {:<40} {:>8.0f} MB   ({:.0f} MB with the program and its libraries)\n", what, memory.growth,
                memory.peak);
   };
   line("1 replica", one);
-  line("2 replicas", two);
+  line("MirroredStrategy, 2 replicas", two);
+  line("CentralStorageStrategy, 2 replicas", central);
   fmt::print("  {:<40} {:>8.0f} MB\n", "each further replica", two.growth - one.growth);
   report.add("memory_1_replica_mb", one.growth);
   report.add("memory_2_replicas_mb", two.growth);
+  report.add("memory_central_storage_2_replicas_mb", central.growth);
   report.add("memory_1_replica_process_mb", one.peak);
   report.add("memory_2_replicas_process_mb", two.peak);
   report.add("memory_further_replica_mb", two.growth - one.growth);
 }
 
-void memory_probe(int replicas) {
+void memory_probe(int replicas, bool central) {
   const DistributedBatch batch = random_batch(replicas, kMemoryRows);
   const double before = memory_field("VmRSS");
-  Model model = make_resnet20(mirrored(replicas));
+  Model model = central ? make_resnet20(central_storage(replicas)) : make_resnet20(mirrored(replicas));
   for (int i = 0; i < kMemorySteps; ++i) model.train_step(batch);
   fmt::print("{} {}\n", before, memory_field("VmHWM"));
   std::fflush(stdout);

@@ -16,12 +16,20 @@ namespace {
 
 constexpr std::uint64_t kSeed = 1;
 
+std::vector<std::string> cpu_devices(int count) {
+  std::vector<std::string> devices;
+  for (int i = 0; i < count; ++i) devices.push_back(fmt::format("/cpu:{}", i));
+  return devices;
+}
+
 }  // namespace
 
 MirroredStrategy mirrored(int replicas) {
-  std::vector<std::string> devices;
-  for (int i = 0; i < replicas; ++i) devices.push_back(fmt::format("/cpu:{}", i));
-  return MirroredStrategy({.devices = std::move(devices), .threads_per_replica = 1});
+  return MirroredStrategy({.devices = cpu_devices(replicas), .threads_per_replica = 1});
+}
+
+CentralStorageStrategy central_storage(int replicas) {
+  return CentralStorageStrategy({.compute_devices = cpu_devices(replicas), .threads_per_replica = 1});
 }
 
 Model make_resnet20(const Strategy& strategy) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "tandem/central_storage_strategy.h"
 #include "tandem/mirrored_strategy.h"
 #include "tandem/model.h"
 #include "tandem/replica.h"
@@ -17,6 +18,7 @@ inline constexpr double kWeightDecay = 2e-4;
 
 // One thread for each replica.
 MirroredStrategy mirrored(int replicas);
+CentralStorageStrategy central_storage(int replicas);
 
 // Compiled, without metrics.
 Model make_resnet20(const Strategy& strategy);

@@ -26,8 +26,9 @@ void memory(Report& report);
 // In such a process: what it does, then what it tells on standard output.
 inline constexpr const char* kFirstStepProbe = "--first_step_probe";
 inline constexpr const char* kMemoryProbe = "--memory_probe";
+inline constexpr const char* kCentralProbe = "--central_probe";  // with kMemoryProbe
 void first_step_probe();
-void memory_probe(int replicas);
+void memory_probe(int replicas, bool central);
 
 // The process that bench/compare measures, of one variant ("mirrored" or "no_exchange"), two replicas. Speaks
 // as bench/compare_worker.py tells, and returns when standard input ends.

@@ -37,7 +37,7 @@ constexpr std::array kSizes{
     Size{.rows = 16, .steps = 4, .exchange_bar = 0.93, .share_bar = 0},
 };
 
-enum Variant : std::size_t { kOneThread, kTwoThreads, kNoExchange, kMirrored };
+enum Variant : std::size_t { kOneThread, kTwoThreads, kNoExchange, kMirrored, kCentralStorage };
 
 struct Turn {
   double seconds = 0;
@@ -145,9 +145,11 @@ Samples<Turn> measure(const Size& size, int rounds) {
                          kReplicas * size.rows);
   LockstepSteps no_exchange(size.rows);
   ModelSteps mirrored_pair(mirrored(kReplicas), size.rows);
-  return take_turns<Turn>(
-      rounds, {[&] { return one_thread(size.steps); }, [&] { return two_threads(size.steps); },
-               [&] { return no_exchange(size.steps); }, [&] { return mirrored_pair(size.steps); }});
+  ModelSteps central_pair(central_storage(kReplicas), size.rows);
+  return take_turns<Turn>(rounds,
+                          {[&] { return one_thread(size.steps); }, [&] { return two_threads(size.steps); },
+                           [&] { return no_exchange(size.steps); }, [&] { return mirrored_pair(size.steps); },
+                           [&] { return central_pair(size.steps); }});
 }
 
 std::vector<double> images_per_second(const std::vector<Turn>& turns, double images) {
@@ -166,6 +168,7 @@ void report_speed(const Size& size, const Samples<Turn>& turns, Report& report) 
   const auto b = images_per_second(turns[kTwoThreads], kReplicas * replica_images);
   const auto c = images_per_second(turns[kNoExchange], kReplicas * replica_images);
   const auto d = images_per_second(turns[kMirrored], kReplicas * replica_images);
+  const auto e = images_per_second(turns[kCentralStorage], kReplicas * replica_images);
   const auto rate = [&](const char* key, const std::string& what, const std::vector<double>& rates) {
     fmt::print("  {:<52} {:>8.1f}\n", what, median(rates));
     report.add(fmt::format("step_{}_{}_images_per_second", size.rows, key), median(rates));
@@ -174,16 +177,20 @@ void report_speed(const Size& size, const Samples<Turn>& turns, Report& report) 
   rate("two_threads", fmt::format("b  one replica, 2 threads, batch {}", kReplicas * size.rows), b);
   rate("no_exchange", fmt::format("c  two replicas that exchange nothing, {} each", size.rows), c);
   rate("mirrored", fmt::format("d  MirroredStrategy, 2 replicas, {} each", size.rows), d);
+  rate("central_storage", fmt::format("e  CentralStorageStrategy, 2 replicas, {} each", size.rows), e);
 
   const Spread to_no_exchange = ratio(d, c);
   const Spread to_two_threads = ratio(d, b);
   const Spread to_one_thread = ratio(d, a);
+  const Spread central_to_mirrored = ratio(e, d);
   print_ratio("d / c  what the exchange leaves", to_no_exchange);
   print_ratio("d / b  replicas or threads", to_two_threads);
   print_ratio("d / a  scaling", to_one_thread);
+  print_ratio("e / d  one copy of the variables or one each", central_to_mirrored);
   report.add(fmt::format("step_{}_mirrored_to_no_exchange", size.rows), to_no_exchange.median);
   report.add(fmt::format("step_{}_mirrored_to_two_threads", size.rows), to_two_threads.median);
   report.add(fmt::format("step_{}_mirrored_to_one_thread", size.rows), to_one_thread.median);
+  report.add(fmt::format("step_{}_central_storage_to_mirrored", size.rows), central_to_mirrored.median);
   report.add({.what = fmt::format("{} per replica: mirrored / no exchange", size.rows),
               .value = to_no_exchange.median,
               .bar = size.exchange_bar,

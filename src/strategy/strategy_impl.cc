@@ -50,7 +50,7 @@ void StrategyImpl::run(const std::function<void(ReplicaContext&)>& fn, const Dis
         fmt::format("the batch has {} pieces for {} replicas: it was distributed by another strategy",
                     batch->size(), num_local_replicas()));
   }
-  const auto step = static_cast<std::uint64_t>(step_++);
+  const auto step = static_cast<std::uint64_t>(step_);
   pool_.run({[&](int local, RandomScope& random) {
     const Device& device = setup_.devices[static_cast<std::size_t>(local)];
     ReplicaContext replica(*this, local, local, device);
@@ -63,6 +63,7 @@ void StrategyImpl::run(const std::function<void(ReplicaContext&)>& fn, const Dis
     const RunningReplica running(replica);
     fn(replica);
   }});
+  ++step_;  // only here: a replica that calls run() is refused, and must not race to count it
 }
 
 ReplicaContext* StrategyImpl::current_replica() {

@@ -312,8 +312,8 @@ void Simulator::check_stop(int task, const Loss& loss) {
   const auto [known, first] = decisions_.try_emplace(self.view->digest(), loss);
   const Loss& named = known->second;
   if (!first && (named.incarnation != loss.incarnation || named.evidence != loss.evidence)) {
-    fail(fmt::format("task {} names task {} as lost, another one named task {}", task, loss.task,
-                     named.task));
+    fail(
+        fmt::format("task {} names task {} as lost, another one named task {}", task, loss.task, named.task));
   }
 }
 

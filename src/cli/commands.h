@@ -14,4 +14,7 @@ struct Command {
   Work work;
 };
 
+// config check, show and make: reading, picturing and writing TF_CONFIG.
+Command add_config(CLI::App& app);
+
 }  // namespace tandem::internal

@@ -14,4 +14,6 @@ struct Command {
   Work work;
 };
 
+Command add_launch(CLI::App& app);
+
 }  // namespace tandem::internal

@@ -15,7 +15,8 @@ function(tandem_configure_libraries)
                                                 $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(tandem_core PUBLIC cxx_std_20)
   target_link_libraries(tandem_core PUBLIC fmt::fmt Threads::Threads
-                        PRIVATE $<BUILD_INTERFACE:tandem_flags> spdlog::spdlog OpenSSL::Crypto)
+                        PRIVATE $<BUILD_INTERFACE:tandem_flags> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json> spdlog::spdlog
+                                OpenSSL::Crypto)
   target_link_libraries(tandem PUBLIC tandem_core $<BUILD_INTERFACE:tandem_torch> $<INSTALL_INTERFACE:tandem::torch>
                         PRIVATE $<BUILD_INTERFACE:tandem_flags> ZLIB::ZLIB)
   target_precompile_headers(tandem PRIVATE <torch/torch.h>)

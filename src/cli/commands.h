@@ -16,5 +16,7 @@ struct Command {
 
 // config check, show and make: reading, picturing and writing TF_CONFIG.
 Command add_config(CLI::App& app);
+// launch: a cluster of tasks on this machine, watched over.
+Command add_launch(CLI::App& app);
 
 }  // namespace tandem::internal

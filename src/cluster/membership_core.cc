@@ -363,14 +363,16 @@ void MembershipCore::watch(Time now, int task, Actions& actions) {
   }
 }
 
-// Whether some other task has heard this one since then.
+// Whether some other task has heard this one since then, and still does.
 bool MembershipCore::others_hear(Time now, int task, Time since) const {
   for (int other = 0; other < tasks(); ++other) {
     if (!is_peer(other) || other == task) continue;
     const Peer& known = peer(other);
     if (!heard_lately(now, known) || known.lost != Evidence::kNone || !known.last) continue;
     const Time silence = known.last->sightings[static_cast<std::size_t>(task)].silence;
-    if (silence < options_.suspect_after_most && known.heard - silence > since) return true;
+    if (silence > options_.suspect_after_least) continue;
+    const Time heard_at = known.heard - silence;
+    if (heard_at > since && now - heard_at <= options_.suspect_after_least) return true;
   }
   return false;
 }

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tandem/cluster_spec.h"
+
+namespace tandem {
+
+// How the tasks of a cluster know each other.
+struct SecurityOptions {
+  // "insecure": anyone who reaches the port is believed. "token": whoever knows a secret that all tasks
+  // share; the traffic itself is neither hidden nor protected. "tls": certificates made by `tandem certs`,
+  // and encryption.
+  // "": insecure while this task listens on a loopback address; elsewhere an error that shows the three ways.
+  std::string mode = {};
+
+  // For "token": a file of mode 0600, made by `tandem certs token`.
+  std::string token_file = {};
+
+  // For "tls": the folder that `tandem certs issue` filled, or this task's own folder in it.
+  std::string certs = {};
+
+  // Allows "insecure" on other addresses than loopback.
+  bool insecure_network = false;
+};
+
+struct ServerOptions {
+  // The address to listen at, without the port. Empty: the host of this task in the cluster.
+  std::string bind = {};
+
+  SecurityOptions security = {};
+
+  // What must be the same on every task for a run to make sense, e.g. {{"batch_size", "128"}}. A task that
+  // differs is refused, and told in what. Never paths, ports or the task's index.
+  std::map<std::string, std::string> program = {};
+
+  // Jobs whose tasks nobody waits for, and whose loss stops nobody.
+  std::vector<std::string> optional_jobs = {"evaluator"};
+
+  // How long the start may take, and how often it is said who is missing.
+  std::chrono::milliseconds join_timeout = std::chrono::minutes(10);
+  std::chrono::milliseconds notice_interval = std::chrono::seconds(5);
+};
+
+// The task whose loss ended a run; the same one on every task that is left.
+struct LostTask {
+  TaskId task = {};
+  std::string address = {};
+  // "dead", "restarted", "unreachable", "link", "left", "stalled"
+  std::string evidence = {};
+  std::int64_t step = 0;
+  // The whole story in one line.
+  std::string message = {};
+};
+
+// What one task of a cluster shows to the others. It listens at its own address, finds the others, notices
+// when one is gone, and ends in order.
+//
+//   tandem::Server server(cluster, "worker", 0);
+//   server.wait_for_all();                                    // all start together
+//   while (...) { step(); server.set_progress(n); server.check(); }
+//   server.finish();
+//
+// All that a parameter server does is `server.join()`.
+//
+// Calls may come from any thread. Threads of its own do the talking; they log, and never throw.
+class Server {
+ public:
+  // Starts to listen. `job` may be empty if the cluster has one job, `index` absent if the job has one task.
+  // Throws InvalidArgument for a task that is not in the cluster, an address that is not of this machine, a
+  // wrong choice of security; Unavailable if the port is taken (naming a free one).
+  explicit Server(const ClusterSpec& cluster, const std::string& job = {}, std::optional<int> index = {},
+                  ServerOptions options = {});
+
+  // A cluster of this process alone: job "localhost", a free port of 127.0.0.1.
+  static Server create_local_server(ServerOptions options = {});
+
+  // Without finish() or leave() before, the others see this task leave. Waits for up to a second until they
+  // know.
+  ~Server();
+  Server(Server&&) noexcept;
+  Server& operator=(Server&&) noexcept;
+
+  // "grpc://host:port"
+  const std::string& target() const;
+  const TaskId& task() const;
+  // The port that is listened at; of use when the address had port 0.
+  int port() const;
+
+  // Returns when every task that the run needs is there; they return within milliseconds of each other.
+  // Throws Unavailable after join_timeout, naming who is missing and why; InvalidArgument if another task
+  // refuses this one: another cluster, other values in `program`, a wrong token.
+  void wait_for_all();
+
+  // For `tandem status`, and for the message when a task is lost.
+  void set_progress(std::int64_t step, double examples_per_second = 0);
+
+  // Throws Unavailable if the run has lost a task; costs one atomic read if not.
+  void check() const;
+  std::optional<LostTask> lost() const;
+
+  // This task has done its part. Returns when the others know, at the latest after two seconds; then its
+  // going is no loss.
+  void finish();
+
+  // Waits until every chief and worker has finished. A ps does nothing else. Throws Unavailable if a task is
+  // lost, and as wait_for_all() does.
+  void join();
+
+  // Goes before the end; the others stop, and name this task.
+  void leave();
+
+ private:
+  struct Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,601 @@
+#include "rpc/control_plane.h"
+
+#include <fmt/format.h>
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/server_builder.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/hmac.h"
+#include "base/log.h"
+#include "base/net.h"
+#include "rpc/beat_codec.h"
+#include "rpc/limits.h"
+
+namespace tandem::internal {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFirstBackOff{50};
+constexpr milliseconds kLongestBackOff{1000};
+constexpr milliseconds kProbePatience{200};
+constexpr milliseconds kFirstNotice{1000};
+constexpr milliseconds kTableInterval{500};
+constexpr milliseconds kTakenPatience{5000};
+constexpr milliseconds kFinishPatience{2000};
+constexpr milliseconds kFarewellPatience{1000};
+constexpr milliseconds kShutdownPatience{200};
+
+MembershipOptions membership_options(const ControlPlaneOptions& options, int self) {
+  return {.tasks = options.roles,
+          .self = self,
+          .incarnation = options.identity.incarnation,
+          .join_timeout = options.join_timeout};
+}
+
+const char* name_of(Evidence evidence) {
+  switch (evidence) {
+    case Evidence::kDead:
+      return "dead";
+    case Evidence::kRestarted:
+      return "restarted";
+    case Evidence::kUnreachable:
+      return "unreachable";
+    case Evidence::kLink:
+      return "link";
+    case Evidence::kLeft:
+      return "left";
+    case Evidence::kStalled:
+      return "stalled";
+    case Evidence::kNone:
+      break;
+  }
+  return "none";
+}
+
+const char* story_of(Evidence evidence) {
+  switch (evidence) {
+    case Evidence::kDead:
+      return "is dead: its connection broke and its port refuses new ones";
+    case Evidence::kRestarted:
+      return "was restarted: another process answers at its address";
+    case Evidence::kUnreachable:
+      return "is unreachable: nobody who was asked hears it";
+    case Evidence::kLink:
+      return "cannot hear another task that others hear";
+    case Evidence::kLeft:
+      return "left before the end";
+    case Evidence::kStalled:
+      return "stood still for so long that the others ended without it";
+    case Evidence::kNone:
+      break;
+  }
+  return "is lost";
+}
+
+}  // namespace
+
+class ControlPlane::Service final : public rpc::Control::CallbackService {
+ public:
+  explicit Service(ControlPlane& plane) : plane_(plane) {}
+
+  grpc::ServerBidiReactor<rpc::Frame, rpc::Frame>* Link(grpc::CallbackServerContext* context) override {
+    auto link = IncomingLink::open(
+        plane_.identity_,
+        {.admit = [this](IncomingLink& from) { return plane_.admit(from); },
+         .beat = [this](IncomingLink& from, const rpc::Beat& beat) { plane_.receive(from, beat); },
+         .ended = [this](IncomingLink& from) { plane_.closed(from); }},
+        *context);
+    plane_.opened(link);
+    return link.get();
+  }
+
+ private:
+  ControlPlane& plane_;
+};
+
+ControlPlane::ControlPlane(ControlPlaneOptions options)
+    : options_(std::move(options)),
+      tasks_(identity_.cluster.tasks()),
+      self_(rank_of(*identity_.task)),
+      who_(identity_.task->name()),
+      service_(std::make_unique<Service>(*this)),
+      core_(membership_options(options_, self_), now()),
+      next_notice_(Clock::now() + std::min(kFirstNotice, options_.notice_interval)),
+      next_table_(Clock::now()) {
+  if (options_.listen_port != 0) check_can_listen(who_, options_.listen_host, options_.listen_port);
+  grpc::ServerBuilder builder;
+  // Without this two processes could listen at one port, each getting half of the calls.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnection);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kLargestMetadata);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             static_cast<int>(kHandshakePatience.count()));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+                             5 * static_cast<int>(kHandshakePatience.count()));
+  builder.SetMaxReceiveMessageSize(kLargestMessage);
+  builder.SetResourceQuota(grpc::ResourceQuota("tandem control").Resize(std::size_t{64} << 20));
+  builder.AddListeningPort(join_host_port(options_.listen_host, options_.listen_port),
+                           identity_.security.server_credentials(), &port_);
+  builder.RegisterService(service_.get());
+  server_ = builder.BuildAndStart();
+  if (!server_ || port_ == 0) {
+    throw Unavailable(fmt::format(
+        "{} cannot listen at {}{}", who_, join_host_port(options_.listen_host, options_.listen_port),
+        identity_.security.mode == Security::Mode::kTls ? ": gRPC refuses the port or the certificates"
+                                                        : ""));
+  }
+  for (int task = 0; task < static_cast<int>(tasks_.size()); ++task) {
+    if (task != self_) dials_[task].again_at = Clock::now();
+  }
+  prober_ = std::make_unique<TcpProber>([this](int task, TcpProber::Outcome outcome) {
+    const auto result = outcome == TcpProber::Outcome::kRefused    ? ProbeResult::kRefused
+                        : outcome == TcpProber::Outcome::kAnswered ? ProbeResult::kAnswered
+                                                                   : ProbeResult::kSilent;
+    post([this, task, result] { perform(core_.on_probe(now(), task, result)); });
+  });
+  thread_ = std::thread([this] { work(); });
+  pthread_setname_np(thread_.native_handle(), "tandem-control");
+}
+
+ControlPlane::~ControlPlane() {
+  leave();
+  {
+    // Those that are told now need not find out the hard way.
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kFarewellPatience, [&] { return others_know_; });
+    stopping_ = true;
+  }
+  mail_.notify_all();
+  thread_.join();
+  prober_.reset();
+  // gRPC's threads still call back until every stream has ended.
+  for (auto& [task, dial] : dials_) {
+    if (dial.link) dial.link->cancel();
+  }
+  server_->Shutdown(std::chrono::system_clock::now() + kShutdownPatience);
+  server_->Wait();
+  std::unique_lock lock(mutex_);
+  while (std::ranges::any_of(dials_, [](const auto& entry) { return entry.second.link != nullptr; })) {
+    if (mailbox_.empty()) {
+      mail_.wait(lock);
+      continue;
+    }
+    const auto event = std::move(mailbox_.front());
+    mailbox_.pop_front();
+    lock.unlock();
+    event();
+    lock.lock();
+  }
+}
+
+Time ControlPlane::now() const {
+  return std::chrono::duration_cast<Time>(Clock::now().time_since_epoch());
+}
+
+int ControlPlane::rank_of(const TaskId& task) const {
+  return static_cast<int>(std::ranges::find(tasks_, task) - tasks_.begin());
+}
+
+// --- What the program calls.
+
+void ControlPlane::throw_if_failed() const {
+  if (failure_) std::rethrow_exception(failure_);
+  if (lost_) throw Unavailable(lost_->message);
+}
+
+void ControlPlane::wait_for_all() {
+  std::unique_lock lock(mutex_);
+  // The core has the deadline: it gives up with failure_ set.
+  changed_.wait(lock, [&] { return started_ || failure_ || lost_; });
+  throw_if_failed();
+}
+
+void ControlPlane::join() {
+  wait_for_all();
+  std::unique_lock lock(mutex_);
+  // As long as the training takes; a loss ends it.
+  changed_.wait(lock, [&] { return finished_ || failure_ || lost_; });
+  if (!finished_) throw_if_failed();
+}
+
+void ControlPlane::check() const {
+  if (!has_lost_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(mutex_);
+  throw_if_failed();
+}
+
+std::optional<LostTask> ControlPlane::lost() const {
+  const std::lock_guard lock(mutex_);
+  return lost_;
+}
+
+void ControlPlane::finish() {
+  post([this] { perform(core_.finish(now())); });
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kFinishPatience, [&] { return others_know_ || lost_; });
+}
+
+void ControlPlane::leave() {
+  post([this] { perform(core_.leave(now())); });
+}
+
+void ControlPlane::set_progress(std::int64_t step, double examples_per_second) {
+  step_.store(step, std::memory_order_relaxed);
+  examples_per_second_.store(examples_per_second, std::memory_order_relaxed);
+}
+
+// --- What gRPC's threads call.
+
+void ControlPlane::opened(const std::shared_ptr<IncomingLink>& link) {
+  std::size_t half_open = 0;
+  {
+    const std::lock_guard lock(links_mutex_);
+    incoming_.insert(link);
+    half_open = static_cast<std::size_t>(
+        std::ranges::count_if(incoming_, [](const auto& l) { return !l->admitted(); }));
+  }
+  if (half_open > kHalfOpenLinks) link->close("too many handshakes at once");
+}
+
+std::optional<rpc::Refusal> ControlPlane::admit(IncomingLink& link) {
+  if (!link.task()) return std::nullopt;
+  const int task = rank_of(*link.task());
+  const std::lock_guard lock(links_mutex_);
+  const auto known = present_.find(task);
+  if (known != present_.end() && known->second.links > 0 && known->second.incarnation != link.incarnation() &&
+      Clock::now() - known->second.heard < std::chrono::milliseconds(500)) {
+    rpc::Refusal refusal;
+    refusal.set_reason(rpc::Refusal::TAKEN);
+    refusal.set_message(fmt::format(
+        "another process is {} already, and it is alive: two have the same task index", link.task()->name()));
+    return refusal;
+  }
+  if (known == present_.end() || known->second.incarnation != link.incarnation()) {
+    present_[task] = {.incarnation = link.incarnation(), .heard = Clock::now(), .links = 1};
+  } else {
+    ++known->second.links;
+  }
+  return std::nullopt;
+}
+
+void ControlPlane::receive(IncomingLink& link, const rpc::Beat& message) {
+  const int task = rank_of(*link.task());
+  auto beat = decode(message, static_cast<int>(tasks_.size()), task, link.incarnation());
+  if (!beat) return link.close("not a beat");
+  {
+    const std::lock_guard lock(links_mutex_);
+    if (const auto known = present_.find(task); known != present_.end()) known->second.heard = Clock::now();
+  }
+  post([this, beat = std::move(*beat)] { perform(core_.on_beat(now(), beat)); });
+}
+
+void ControlPlane::closed(IncomingLink& link) {
+  bool was_present = false;
+  {
+    const std::lock_guard lock(links_mutex_);
+    std::erase_if(incoming_, [&](const auto& other) { return other.get() == &link; });
+    if (link.admitted() && link.task()) {
+      const auto known = present_.find(rank_of(*link.task()));
+      if (known != present_.end() && known->second.incarnation == link.incarnation()) {
+        was_present = --known->second.links == 0;
+        if (was_present) present_.erase(known);
+      }
+    }
+  }
+  if (!was_present) return;
+  post([this, task = rank_of(*link.task()), incarnation = link.incarnation()] {
+    if (core_.sighting(now(), task).incarnation == incarnation) perform(core_.on_link_lost(now(), task));
+  });
+}
+
+// --- The control thread.
+
+void ControlPlane::post(std::function<void()> event) {
+  {
+    const std::lock_guard lock(mutex_);
+    // Only a stranger could fill it, and what it says will be said again.
+    if (mailbox_.size() >= kMailboxSize) return;
+    mailbox_.push_back(std::move(event));
+  }
+  mail_.notify_all();
+}
+
+void ControlPlane::work() {
+  constexpr milliseconds kInterval{100};
+  auto next_tick = Clock::now();
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (mailbox_.empty()) mail_.wait_until(lock, next_tick, [&] { return stopping_ || !mailbox_.empty(); });
+    std::deque<std::function<void()>> events;
+    events.swap(mailbox_);
+    lock.unlock();
+    for (const auto& event : events) event();
+    if (Clock::now() >= next_tick) {
+      tick();
+      next_tick = Clock::now() + kInterval;
+    }
+    publish();
+    lock.lock();
+  }
+}
+
+void ControlPlane::tick() {
+  perform(core_.on_tick(now()));
+  dial();
+  drop_slow_links();
+  if (Clock::now() >= next_table_) {
+    tell_observers();
+    next_table_ = Clock::now() + kTableInterval;
+  }
+  const bool joining = core_.phase() == Phase::kJoining || core_.phase() == Phase::kReady;
+  if (joining && Clock::now() >= next_notice_) {
+    say_who_is_missing();
+    next_notice_ = Clock::now() + options_.notice_interval;
+  }
+}
+
+void ControlPlane::perform(const MembershipCore::Actions& actions) {
+  bool beat = false;
+  for (const Action& action : actions) {
+    if (action.kind == Action::Kind::kBeat) {
+      beat = true;
+    } else {
+      perform(action);
+    }
+  }
+  if (beat) send_beats();
+}
+
+void ControlPlane::perform(const Action& action) {
+  switch (action.kind) {
+    case Action::Kind::kBeat:
+      break;
+    case Action::Kind::kProbe: {
+      const HostPort address = parse_address(address_of(action.task), "cluster");
+      prober_->probe(action.task, address.host, address.port, kProbePatience);
+      break;
+    }
+    case Action::Kind::kStart: {
+      log_info("{}: all {} tasks are here", who_, tasks_.size());
+      const std::lock_guard lock(mutex_);
+      started_ = true;
+      changed_.notify_all();
+      break;
+    }
+    case Action::Kind::kStop:
+      stopped(*action.loss);
+      break;
+    case Action::Kind::kFinished: {
+      const std::lock_guard lock(mutex_);
+      finished_ = true;
+      changed_.notify_all();
+      break;
+    }
+    case Action::Kind::kJoinTimeout: {
+      const std::lock_guard lock(mutex_);
+      failure_ = std::make_exception_ptr(Unavailable(
+          fmt::format("{} gives up after {} s without {}", who_,
+                      std::chrono::duration<double>(options_.join_timeout).count(), missing_tasks())));
+      changed_.notify_all();
+      break;
+    }
+    case Action::Kind::kGone:
+      log_warning("{}: {} ({}) {}", who_, name_of(action.task), address_of(action.task),
+                  story_of(action.evidence));
+      break;
+    case Action::Kind::kSuspect:
+      log_warning("{}: nothing from {} ({}) for {} ms; asking the others", who_, name_of(action.task),
+                  address_of(action.task), action.duration.count());
+      break;
+    case Action::Kind::kHeardAgain:
+      log_info("{}: {} is heard again", who_, name_of(action.task));
+      break;
+    case Action::Kind::kStalled:
+      log_warning("{}: this process stood still for {} ms", who_, action.duration.count());
+      break;
+    case Action::Kind::kTurnedAway:
+      log_warning("{}: a new process of {} is turned away: the run goes on without it", who_,
+                  name_of(action.task));
+      break;
+  }
+}
+
+void ControlPlane::stopped(const Loss& loss) {
+  const bool ourselves = loss.task == self_;
+  std::string message =
+      fmt::format("{} ({}) {}, at step {} (decided by {})", name_of(loss.task), address_of(loss.task),
+                  story_of(loss.evidence), loss.step,
+                  name_of(std::clamp(loss.decided_by, 0, static_cast<int>(tasks_.size()) - 1)));
+  if (ourselves) {
+    message = fmt::format(
+        "this task was left out by the others: {} ({}) {}, at step {}; was it stopped or cut off?", who_,
+        address_of(self_), story_of(loss.evidence), loss.step);
+  }
+  log_warning("{}: {}", who_, message);
+  const std::lock_guard lock(mutex_);
+  lost_ = LostTask{.task = tasks_[static_cast<std::size_t>(loss.task)],
+                   .address = address_of(loss.task),
+                   .evidence = tandem::internal::name_of(loss.evidence),
+                   .step = loss.step,
+                   .message = std::move(message)};
+  has_lost_.store(true, std::memory_order_release);
+  changed_.notify_all();
+}
+
+void ControlPlane::send_beats() {
+  core_.set_progress(step_.load(std::memory_order_relaxed),
+                     examples_per_second_.load(std::memory_order_relaxed));
+  rpc::Frame frame;
+  encode(core_.beat(now()), *frame.mutable_beat());
+  for (auto& [task, dial] : dials_) {
+    if (dial.up) dial.link->send(frame);
+  }
+}
+
+void ControlPlane::dial() {
+  for (auto& [task, attempt] : dials_) {
+    if (attempt.link) {
+      if (!attempt.up &&
+          Clock::now() - attempt.started > kHandshakePatience + milliseconds(kConnectPatienceMs)) {
+        attempt.link->cancel();
+      }
+    } else if (Clock::now() >= attempt.again_at) {
+      const Phase theirs = core_.sighting(now(), task).phase;
+      const bool over = core_.phase() == Phase::kStopped || core_.phase() == Phase::kLeft ||
+                        (core_.phase() == Phase::kDone && theirs == Phase::kDone);
+      if (!over) dial(task, attempt);
+    }
+  }
+}
+
+void ControlPlane::dial(int task, Dial& attempt) {
+  const std::uint64_t number = ++attempt.number;
+  attempt.started = Clock::now();
+  attempt.link = std::make_unique<OutgoingLink>(
+      identity_, tasks_[static_cast<std::size_t>(task)],
+      OutgoingLink::Events{
+          .welcomed =
+              [this, task, number] {
+                post([this, task, number] {
+                  Dial& dial = dials_.at(task);
+                  if (dial.number != number || !dial.link) return;
+                  dial.up = true;
+                  dial.back_off = milliseconds(0);
+                  dial.last_error = "it does not answer";
+                  dial.taken_since.reset();
+                  send_beats();
+                });
+              },
+          .ended =
+              [this, task, number](const std::optional<rpc::Refusal>& refusal, const std::string& reason) {
+                post([this, task, number, refusal, reason] { dial_ended(task, number, refusal, reason); });
+              }});
+  attempt.link->start();
+}
+
+void ControlPlane::dial_ended(int task, std::uint64_t number, const std::optional<rpc::Refusal>& refusal,
+                              const std::string& reason) {
+  Dial& attempt = dials_.at(task);
+  if (attempt.number != number) return;
+  const bool was_up = std::exchange(attempt.up, false);
+  attempt.link.reset();
+  attempt.last_error = reason;
+  attempt.back_off = std::clamp(2 * attempt.back_off, kFirstBackOff, kLongestBackOff);
+  std::uint16_t jitter = 0;
+  random_bytes(&jitter, sizeof jitter);
+  attempt.again_at = Clock::now() + attempt.back_off * (75 + jitter % 50) / 100;
+  if (was_up) return perform(core_.on_link_lost(now(), task));
+  if (!refusal) return;
+  const bool joining = core_.phase() == Phase::kJoining || core_.phase() == Phase::kReady;
+  bool final = refusal->reason() == rpc::Refusal::MISMATCH;
+  if (refusal->reason() == rpc::Refusal::TAKEN) {
+    if (!attempt.taken_since) attempt.taken_since = Clock::now();
+    final = Clock::now() - *attempt.taken_since > kTakenPatience;
+  }
+  if (!joining || !final) return;
+  const std::lock_guard lock(mutex_);
+  if (!failure_) {
+    failure_ = std::make_exception_ptr(InvalidArgument(
+        fmt::format("{} is refused by {} ({}): {}", who_, name_of(task), address_of(task), reason)));
+  }
+  changed_.notify_all();
+}
+
+void ControlPlane::drop_slow_links() {
+  std::vector<std::shared_ptr<IncomingLink>> slow;
+  {
+    const std::lock_guard lock(links_mutex_);
+    for (const auto& link : incoming_) {
+      if (!link->admitted() && Clock::now() - link->opened_at() > kHandshakePatience) slow.push_back(link);
+    }
+  }
+  for (const auto& link : slow) link->close("the handshake took too long");
+}
+
+std::string ControlPlane::missing_tasks() const {
+  std::vector<std::string> missing;
+  for (const int task : core_.missing(now())) {
+    missing.push_back(fmt::format("{} {} ({})", name_of(task), address_of(task), dials_.at(task).last_error));
+  }
+  return missing.empty() ? "nobody" : fmt::format("{}", fmt::join(missing, ", "));
+}
+
+void ControlPlane::say_who_is_missing() {
+  log_info("{}: waiting for {} of {}: {}", who_, core_.missing(now()).size(), tasks_.size(), missing_tasks());
+}
+
+std::string ControlPlane::state_of(int task) const {
+  const Sighting sighting = core_.sighting(now(), task);
+  if (sighting.lost != Evidence::kNone) return tandem::internal::name_of(sighting.lost);
+  switch (sighting.phase) {
+    case Phase::kAbsent:
+      return "missing";
+    case Phase::kJoining:
+      return "joining";
+    case Phase::kReady:
+      return "ready";
+    case Phase::kRunning:
+      return sighting.silence > milliseconds(600) ? "silent" : "running";
+    case Phase::kDone:
+      return "done";
+    case Phase::kLeft:
+      return "left";
+    case Phase::kStopped:
+      return "stopped";
+  }
+  return "unknown";
+}
+
+void ControlPlane::tell_observers() {
+  std::vector<std::shared_ptr<IncomingLink>> observers;
+  {
+    const std::lock_guard lock(links_mutex_);
+    for (const auto& link : incoming_) {
+      if (link->admitted() && !link->task()) observers.push_back(link);
+    }
+  }
+  if (observers.empty()) return;
+  rpc::Frame frame;
+  rpc::Table& table = *frame.mutable_table();
+  const auto set_task = [&](rpc::Task& message, int task) {
+    message.set_type(tasks_[static_cast<std::size_t>(task)].type);
+    message.set_index(tasks_[static_cast<std::size_t>(task)].index);
+  };
+  set_task(*table.mutable_teller(), self_);
+  const Beat own = core_.beat(now());
+  for (int task = 0; task < static_cast<int>(tasks_.size()); ++task) {
+    rpc::TaskStatus& row = *table.add_tasks();
+    set_task(*row.mutable_task(), task);
+    row.set_address(address_of(task));
+    row.set_state(state_of(task));
+    const Beat* last = task == self_ ? &own : core_.last_beat(task) ? &*core_.last_beat(task) : nullptr;
+    const Time silence = core_.sighting(now(), task).silence;
+    row.set_silence_ms(silence == Time::max() ? -1 : silence.count());
+    if (last) {
+      row.set_generation(last->generation);
+      row.set_step(last->step);
+      row.set_examples_per_second(last->examples_per_second);
+    } else {
+      row.set_note(dials_.at(task).last_error);
+    }
+  }
+  for (const auto& observer : observers) observer->send(frame);
+}
+
+// For those who wait: what the core's state means to them.
+void ControlPlane::publish() {
+  const Phase phase = core_.phase();
+  const bool ended = phase == Phase::kDone || phase == Phase::kLeft || phase == Phase::kStopped;
+  const bool others_know = ended && core_.all_know(now());
+  const std::lock_guard lock(mutex_);
+  if (others_know == others_know_ && phase == phase_) return;
+  others_know_ = others_know;
+  phase_ = phase;
+  changed_.notify_all();
+}
+
+}  // namespace tandem::internal

@@ -1,0 +1,155 @@
+#pragma once
+
+#include <grpcpp/server.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/tcp_prober.h"
+#include "cluster/membership_core.h"
+#include "rpc/handshake.h"
+#include "rpc/incoming_link.h"
+#include "rpc/outgoing_link.h"
+#include "tandem/error.h"
+#include "tandem/server.h"
+
+namespace tandem::internal {
+
+struct ControlPlaneOptions {
+  Identity identity = {};
+  std::string listen_host = {};
+  int listen_port = 0;
+  // By task, in the order of ClusterSpec::tasks().
+  std::vector<MembershipOptions::Task> roles = {};
+  std::chrono::milliseconds join_timeout = {};
+  std::chrono::milliseconds notice_interval = {};
+};
+
+// Gives a membership core its surroundings: links over gRPC to and from every other task, a clock, probes.
+// One thread feeds it; whatever happens elsewhere is handed to that thread through a mailbox.
+class ControlPlane {
+ public:
+  explicit ControlPlane(ControlPlaneOptions options);
+  // Leaves if it must, and waits for up to a second until the others know.
+  ~ControlPlane();
+
+  int port() const { return port_; }
+
+  // These throw what Server says.
+  void wait_for_all();
+  void join();
+  void check() const;
+  std::optional<LostTask> lost() const;
+  void finish();
+  void leave();
+  void set_progress(std::int64_t step, double examples_per_second);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  class Service;
+
+  // Our link to another task.
+  struct Dial {
+    std::unique_ptr<OutgoingLink> link = {};
+    std::uint64_t number = 0;  // of the attempt
+    bool up = false;
+    Clock::time_point started = {};
+    Clock::time_point again_at = {};
+    std::chrono::milliseconds back_off{0};
+    std::string last_error = "not tried yet";
+    std::optional<Clock::time_point> taken_since = {};
+  };
+
+  // Called by IncomingLink.
+  void opened(const std::shared_ptr<IncomingLink>& link);
+  std::optional<rpc::Refusal> admit(IncomingLink& link);
+  void receive(IncomingLink& link, const rpc::Beat& message);
+  void closed(IncomingLink& link);
+
+  // On the control thread.
+  void post(std::function<void()> event);
+  void work();
+  void tick();
+  void perform(const MembershipCore::Actions& actions);
+  void perform(const Action& action);
+  void send_beats();
+  void dial();
+  void dial(int task, Dial& dial);
+  void dial_ended(int task, std::uint64_t number, const std::optional<rpc::Refusal>& refusal,
+                  const std::string& reason);
+  void drop_slow_links();
+  void tell_observers();
+  void say_who_is_missing();
+  std::string missing_tasks() const;
+  void stopped(const Loss& loss);
+  void publish();
+  std::string state_of(int task) const;
+
+  int rank_of(const TaskId& task) const;
+  const std::string& address_of(int task) const {
+    return identity_.cluster.task_address(tasks_[static_cast<std::size_t>(task)]);
+  }
+  std::string name_of(int task) const { return tasks_[static_cast<std::size_t>(task)].name(); }
+  Time now() const;
+  // With the lock held.
+  void throw_if_failed() const;
+
+  const ControlPlaneOptions options_;
+  const Identity& identity_ = options_.identity;
+  const std::vector<TaskId> tasks_;
+  const int self_;
+  const std::string who_;  // "worker:0", in front of every line
+
+  std::unique_ptr<Service> service_;
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
+
+  std::atomic<std::int64_t> step_{0};
+  std::atomic<double> examples_per_second_{0};
+  std::atomic<bool> has_lost_{false};
+
+  // The streams from others, for the control thread to look at.
+  std::mutex links_mutex_;
+  std::set<std::shared_ptr<IncomingLink>> incoming_;
+  struct Present {
+    Incarnation incarnation;
+    Clock::time_point heard;
+    int links;
+  };
+  std::map<int, Present> present_;  // by task: the process whose link stands
+
+  mutable std::mutex mutex_;
+  std::condition_variable mail_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> mailbox_;
+  bool stopping_ = false;
+  bool started_ = false;
+  bool finished_ = false;
+  bool others_know_ = false;
+  Phase phase_ = Phase::kJoining;
+  std::optional<LostTask> lost_;
+  std::exception_ptr failure_;
+
+  // Of the control thread alone.
+  MembershipCore core_;
+  std::map<int, Dial> dials_;
+  Clock::time_point next_notice_;
+  Clock::time_point next_table_;
+  std::string last_notice_;
+
+  std::unique_ptr<TcpProber> prober_;
+  std::thread thread_;
+};
+
+}  // namespace tandem::internal

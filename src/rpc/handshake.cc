@@ -1,0 +1,188 @@
+#include "rpc/handshake.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+
+#include "base/certificates.h"
+#include "base/hmac.h"
+#include "tandem/error.h"
+
+namespace tandem::internal {
+namespace {
+
+constexpr std::size_t kNonceBytes = 32;
+
+rpc::Refusal refusal(rpc::Refusal::Reason reason, std::string message) {
+  rpc::Refusal refusal;
+  refusal.set_reason(reason);
+  refusal.set_message(std::move(message));
+  return refusal;
+}
+
+rpc::Refusal mismatch(std::string message) {
+  return refusal(rpc::Refusal::MISMATCH, std::move(message));
+}
+
+// Text of a peer, fit to be shown.
+std::string printable(std::string text) {
+  constexpr std::size_t kLongest = 200;
+  if (text.size() > kLongest) text.resize(kLongest);
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return text;
+}
+
+// task name to address
+std::map<std::string, std::string> addresses_in(const nlohmann::json& cluster) {
+  std::map<std::string, std::string> addresses;
+  for (const auto& [job, tasks] : cluster.items()) {
+    for (const auto& [index, address] : tasks.items()) {
+      addresses[fmt::format("{}:{}", job, index)] = address.is_string() ? address.get<std::string>() : "?";
+    }
+  }
+  return addresses;
+}
+
+std::string first_difference(const std::map<std::string, std::string>& here,
+                             const std::map<std::string, std::string>& there, const char* verb) {
+  for (const auto& [key, value] : here) {
+    const auto other = there.find(key);
+    if (other == there.end()) return fmt::format("{} {} {} here, and is not there", key, verb, value);
+    if (other->second != value)
+      return fmt::format("{} {} {} here, {} there", key, verb, value, printable(other->second));
+  }
+  for (const auto& [key, value] : there) {
+    if (!here.contains(key)) {
+      return fmt::format("{} {} {} there, and is not here", printable(key), verb, printable(value));
+    }
+  }
+  return "";
+}
+
+std::string cluster_difference(const ClusterSpec& here, const std::string& there) {
+  const auto parsed = nlohmann::json::parse(there, nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_object()) return "what it sent is no cluster";
+  const auto difference =
+      first_difference(addresses_in(nlohmann::json::parse(here.to_json())), addresses_in(parsed), "is at");
+  return difference.empty() ? "they are written differently" : difference;
+}
+
+}  // namespace
+
+std::string random_nonce() {
+  std::string nonce(kNonceBytes, '\0');
+  random_bytes(nonce.data(), nonce.size());
+  return nonce;
+}
+
+std::string bytes_of(const Incarnation& incarnation) {
+  std::string bytes(16, '\0');
+  std::memcpy(bytes.data(), &incarnation.high, 8);
+  std::memcpy(bytes.data() + 8, &incarnation.low, 8);
+  return bytes;
+}
+
+Incarnation incarnation_of(const std::string& bytes) {
+  Incarnation incarnation;
+  if (bytes.size() != 16) return incarnation;
+  std::memcpy(&incarnation.high, bytes.data(), 8);
+  std::memcpy(&incarnation.low, bytes.data() + 8, 8);
+  return incarnation;
+}
+
+std::string make_hello(const Identity& self, const TaskId& to) {
+  rpc::Hello hello;
+  hello.set_protocol(kProtocol);
+  hello.set_cluster(self.cluster.to_json());
+  if (self.task) {
+    hello.mutable_from()->set_type(self.task->type);
+    hello.mutable_from()->set_index(self.task->index);
+  }
+  hello.mutable_to()->set_type(to.type);
+  hello.mutable_to()->set_index(to.index);
+  hello.set_incarnation(bytes_of(self.incarnation));
+  hello.set_nonce(random_nonce());
+  hello.mutable_program()->insert(self.program.begin(), self.program.end());
+  return hello.SerializeAsString();
+}
+
+std::string proof_tag(const Security& security, char side, const std::string& hello,
+                      const std::string& nonce) {
+  if (security.mode != Security::Mode::kToken) return "";
+  const HmacTag tag =
+      hmac_sha256(security.token, fmt::format("{}{:08x}{}{}", side, hello.size(), hello, nonce));
+  return {reinterpret_cast<const char*>(tag.data()), tag.size()};
+}
+
+bool proves(const Security& security, char side, const std::string& hello, const std::string& nonce,
+            const std::string& tag) {
+  const std::string right = proof_tag(security, side, hello, nonce);
+  const auto bytes = [](const std::string& text) {
+    return std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
+  };
+  return nonce.size() == kNonceBytes && equal_in_constant_time(bytes(right), bytes(tag));
+}
+
+std::string certified_uri(const ClusterSpec& cluster, const std::optional<TaskId>& task) {
+  return (task ? task_subject(cluster.id(), task->type, task->index) : operator_subject(cluster.id())).uri;
+}
+
+std::string certified_name(const ClusterSpec& cluster, const TaskId& task) {
+  return task_subject(cluster.id(), task.type, task.index).dns_name;
+}
+
+std::optional<rpc::Refusal> judge(const Identity& self, const rpc::Hello& hello,
+                                  const std::vector<std::string>& certified_uris) {
+  const std::string us = self.task->name();
+  if (hello.protocol() != kProtocol) {
+    return mismatch(
+        fmt::format("{} speaks version {} of the protocol, the other side {}: use one build of tandem", us,
+                    kProtocol, hello.protocol()));
+  }
+  if (hello.to().type() != self.task->type || hello.to().index() != self.task->index) {
+    return mismatch(fmt::format("this is {}, not {}:{}: two tasks have each other's address", us,
+                                printable(hello.to().type()), hello.to().index()));
+  }
+  const std::string ours = self.cluster.to_json();
+  if (hello.cluster() != ours) {
+    // The order of the jobs does not matter.
+    const auto a = nlohmann::json::parse(ours);
+    const auto b = nlohmann::json::parse(hello.cluster(), nullptr, /*allow_exceptions=*/false);
+    if (a != b)
+      return mismatch(fmt::format("clusters differ: {}", cluster_difference(self.cluster, hello.cluster())));
+  }
+  std::optional<TaskId> from;
+  if (hello.has_from()) {
+    from = TaskId{hello.from().type(), hello.from().index()};
+    const auto tasks = self.cluster.tasks();
+    if (std::ranges::find(tasks, *from) == tasks.end() || *from == self.task) {
+      return mismatch(fmt::format("{} is no other task of this cluster", printable(from->name())));
+    }
+    if (!incarnation_of(hello.incarnation())) return mismatch("a hello without an incarnation");
+  }
+  if (self.security.mode == Security::Mode::kTls) {
+    const std::string wanted = certified_uri(self.cluster, from);
+    if (std::ranges::find(certified_uris, wanted) == certified_uris.end()) {
+      return mismatch(fmt::format("the certificate is not that of {}: expected {}, got {}",
+                                  from ? from->name() : "an operator", wanted,
+                                  certified_uris.empty() ? "none" : printable(certified_uris.front())));
+    }
+  }
+  if (from) {
+    const std::map<std::string, std::string> program(hello.program().begin(), hello.program().end());
+    const std::string difference = first_difference(self.program, program, "is");
+    if (!difference.empty()) {
+      return mismatch(
+          fmt::format("{} and {} were started differently: {} (here: {})", us, from->name(), difference, us));
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace tandem::internal

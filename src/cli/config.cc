@@ -160,7 +160,7 @@ Command add_config(CLI::App& app) {
 
   CLI::App* const show_app = config->add_subcommand("show", "Draws the cluster");
   add_source_flags(*show_app, *flags);
-  show_app->add_option("--graph", flags->graph, "text (the default) or dot");
+  show_app->add_option("--graph", flags->graph, "text (the default) or dot")->expected(0, 1);
   show_app->add_flag("--json", flags->json, "TensorFlow's view of it, as one JSON object");
 
   CLI::App* const make_app = config->add_subcommand("make", "Prints the TF_CONFIG of one task or of each");

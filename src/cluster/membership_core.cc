@@ -283,6 +283,10 @@ bool MembershipCore::all_know(Time now) const {
 
 MembershipCore::Actions MembershipCore::advance(Time now, Actions actions) {
   if (joining()) join(now, actions);
+  if (listening_until_ && now >= *listening_until_ && losses_ == 0) {
+    listening_until_.reset();
+    maybe_left_out_ = false;  // nobody thinks so
+  }
   if (in_run() && !finished_) end(actions);
   if (in_run() && !finished_) {
     for (int task = 0; task < tasks(); ++task) {

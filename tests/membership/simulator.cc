@@ -22,7 +22,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFaultsEnd{5000};
-constexpr milliseconds kSettled{2500};  // after the last fault: 0.85 s to notice, 20 beats to agree
+constexpr milliseconds kSettled{2500};      // after the last fault: 0.85 s to notice, 20 beats to agree
+constexpr milliseconds kSettledSlow{6500};  // the same where long gaps were seen and silence means less
 constexpr milliseconds kWorkEnds{3500};
 constexpr milliseconds kLinger{500};
 
@@ -40,7 +41,8 @@ Simulator::Simulator(std::uint64_t seed, Faults faults, const std::function<void
 std::string Simulator::run() {
   plan();
   // What is left in the queue after this only repeats: ticks and beats.
-  const Time end = std::max({last_fault_, kWorkEnds, Time(1000)}) + kSettled;
+  const Time end =
+      std::max({last_fault_, kWorkEnds, Time(1000)}) + (faults_.long_pause ? kSettledSlow : kSettled);
   while (!events_.empty() && failure_.empty() && events_.top().at <= end) {
     now_ = events_.top().at;
     Event event = std::move(const_cast<Scheduled&>(events_.top()).event);

@@ -311,11 +311,18 @@ void Simulator::check_stop(int task, const Loss& loss) {
   const bool paused_itself = fates_[self.incarnation].last_pause_began >= Time(0);
   const bool onlooker = !roles_[static_cast<std::size_t>(task)].needed;
   if (faults_.partition || paused_itself || onlooker || !self.view) return;
-  const auto [known, first] = decisions_.try_emplace(self.view->digest(), loss);
-  const Loss& named = known->second;
-  if (!first && (named.incarnation != loss.incarnation || named.evidence != loss.evidence)) {
-    fail(
-        fmt::format("task {} names task {} as lost, another one named task {}", task, loss.task, named.task));
+  decisions_.push_back({.view = self.view->digest(), .by = self.incarnation, .loss = loss});
+}
+
+void Simulator::check_agreement() {
+  for (const Decision& a : decisions_) {
+    for (const Decision& b : decisions_) {
+      const bool same = a.loss.incarnation == b.loss.incarnation && a.loss.evidence == b.loss.evidence;
+      // Only survivors have to agree.
+      if (same || a.view != b.view || fates_[a.by].crashed || fates_[b.by].crashed) continue;
+      return fail(
+          fmt::format("one task names task {} as lost, another one task {}", a.loss.task, b.loss.task));
+    }
   }
 }
 
@@ -332,6 +339,7 @@ void Simulator::check_finished(int task) {
 }
 
 void Simulator::check_end() {
+  check_agreement();
   now_ = events_.empty() ? now_ : events_.top().at;
   bool all_join = true;
   for (int task = 0; task < tasks(); ++task) {

@@ -100,6 +100,7 @@ class Simulator {
   void fail(const std::string& what);
   void check_start(int task, const internal::View& view);
   void check_stop(int task, const internal::Loss& loss);
+  void check_agreement();
   void check_finished(int task);
   void check_end();
 
@@ -119,7 +120,12 @@ class Simulator {
   // is lost.
   std::set<std::pair<internal::Incarnation, internal::Incarnation>> reset_;
   std::vector<internal::View> views_;
-  std::map<std::uint64_t, internal::Loss> decisions_;  // by the digest of the view
+  struct Decision {
+    std::uint64_t view;
+    internal::Incarnation by;
+    internal::Loss loss;
+  };
+  std::vector<Decision> decisions_;
   std::string failure_;
   int starts_ = 0;
   int stops_ = 0;

@@ -15,7 +15,7 @@ namespace tandem {
 // can also fill it in by hand (TensorFlow's SimpleClusterResolver).
 struct ResolvedCluster {
   ClusterSpec cluster = {};  // empty: this process trains alone
-  // Empty without a cluster.
+  // Empty without a cluster, or if it may be missing and is.
   std::optional<TaskId> task = {};
   std::string rpc_layer = {};    // "" or "grpc"
   std::string environment = {};  // "cloud" on Google's platforms, else ""
@@ -61,6 +61,8 @@ struct TaskOverrides {
   std::string task_type = {};  // "": as given there
   std::optional<int> task_index = {};
   std::string rpc_layer = {};  // "": as given there
+  // For a process that asks about the cluster without being one of it: no task is no error.
+  bool task_may_be_missing = false;
 };
 
 // The variable TF_CONFIG, as TensorFlow and Kubeflow's TFJob have it:
@@ -116,6 +118,8 @@ struct ClusterFlags {
   // Which task this is. Alone, these two win over what TF_CONFIG or a cluster file says.
   std::string task_type = {};
   std::optional<int> task_index = {};
+  // As in TaskOverrides.
+  bool task_may_be_missing = false;
 };
 
 // --worker_hosts and --task_index; the index may be left out if there is one worker. Takes no notice of

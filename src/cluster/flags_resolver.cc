@@ -19,7 +19,8 @@ std::optional<ResolvedCluster> FlagsClusterResolver::resolve() const {
         "other jobs, or write --task_type worker",
         internal::quote(flags_.task_type)));
   }
-  if (!flags_.task_index && count > 1) {
+  const bool has_task = flags_.task_index || count == 1;
+  if (!has_task && !flags_.task_may_be_missing) {
     throw InvalidArgument(
         fmt::format("--worker_hosts has {} workers, but --task_index is missing: say which one this is, as "
                     "in --task_index 0",
@@ -32,7 +33,7 @@ std::optional<ResolvedCluster> FlagsClusterResolver::resolve() const {
   }
   ResolvedCluster resolved;
   resolved.cluster = ClusterSpec({{"worker", JobTasks(hosts)}});
-  resolved.task = TaskId{"worker", index};
+  if (has_task) resolved.task = TaskId{"worker", index};
   resolved.source = name();
   try {
     resolved.check();

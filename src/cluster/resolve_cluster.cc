@@ -17,7 +17,8 @@ using Resolvers = std::vector<std::unique_ptr<const ClusterResolver>>;
 bool contradicts(const ClusterResolver& passed_over, const ResolvedCluster& chosen) {
   try {
     const auto other = passed_over.resolve();
-    return other && (other->cluster != chosen.cluster || other->task != chosen.task);
+    if (!other) return false;
+    return other->cluster != chosen.cluster || (chosen.task && other->task != chosen.task);
   } catch (const Error&) {
     return true;
   }
@@ -47,8 +48,11 @@ std::optional<int> rank_of_launcher(const Environment& environment) {
 // Those that a person or a script gave on purpose, the strongest first.
 Resolvers explicit_sources(const ClusterFlags& flags, const Environment& environment) {
   // Beside --worker_hosts the flags of the task belong to it.
-  TaskOverrides overrides;
-  if (flags.worker_hosts.empty()) overrides = {.task_type = flags.task_type, .task_index = flags.task_index};
+  TaskOverrides overrides{.task_may_be_missing = flags.task_may_be_missing};
+  if (flags.worker_hosts.empty()) {
+    overrides.task_type = flags.task_type;
+    overrides.task_index = flags.task_index;
+  }
   Resolvers sources;
   if (!flags.worker_hosts.empty()) {
     ClusterFlags with_index = flags;

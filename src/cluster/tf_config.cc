@@ -269,7 +269,7 @@ ResolvedCluster read(const std::string& text, const std::string& source, const T
   resolved.environment = read_text(root, "environment", "cloud");
   resolved.session_master = read_text(root, "session_master", "grpc://10.0.0.1:2222");
   resolved.model_dir = read_text(root, "model_dir", "/tmp/model");
-  if (!resolved.cluster.empty() && !resolved.task) {
+  if (!resolved.cluster.empty() && !resolved.task && !overrides.task_may_be_missing) {
     throw InvalidArgument(fmt::format(
         "\"task\" is missing: say which task of the cluster this process is, as in {}", kTaskExample));
   }

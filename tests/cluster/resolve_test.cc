@@ -197,6 +197,24 @@ TEST(ResolveCluster, LetsFlagsSayWhichTaskThisIs) {
             "evaluator:0");
 }
 
+TEST(ResolveCluster, NeedsNoTaskToLookAtACluster) {
+  const ClusterFlags look{.task_may_be_missing = true};
+  const auto cluster_alone = variables({{"TF_CONFIG", R"({"cluster": {"worker": ["t:1", "u:1"]}})"}});
+  EXPECT_THROW(resolve_cluster({}, cluster_alone), InvalidArgument);
+  EXPECT_EQ(resolve_cluster(look, cluster_alone).cluster.tasks().size(), 2u);
+  EXPECT_FALSE(resolve_cluster(look, cluster_alone).task);
+  EXPECT_EQ(resolve_cluster(look, variables({{"TF_CONFIG", kTfConfig}})).task->name(), "worker:1");
+  // What is given must still be right.
+  EXPECT_THROW(resolve_cluster(look, variables({{"TF_CONFIG", R"({"cluster": {"worker": ["t:1"]},
+                                                                  "task": {"type": "worker"}})"}})),
+               InvalidArgument);
+  const auto [hosts, log] = resolve_and_listen({.worker_hosts = "t:1,u:1", .task_may_be_missing = true},
+                                               variables({{"TF_CONFIG", kTfConfig}}));
+  EXPECT_EQ(hosts.cluster.tasks().size(), 2u);
+  EXPECT_FALSE(hosts.task);
+  EXPECT_EQ(log, "");
+}
+
 TEST(ResolveCluster, AsksLaunchersOnlyOfMoreThanOneTask) {
   const std::map<std::string, std::string> slurm = {
       {"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_NODELIST", "n[1-2]"}};

@@ -566,6 +566,8 @@ void ControlPlane::tell_observers() {
     message.set_index(tasks_[static_cast<std::size_t>(task)].index);
   };
   set_task(*table.mutable_teller(), self_);
+  table.set_wall_clock_ms(
+      std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count());
   const Beat own = core_.beat(now());
   for (int task = 0; task < static_cast<int>(tasks_.size()); ++task) {
     rpc::TaskStatus& row = *table.add_tasks();
@@ -591,6 +593,8 @@ void ControlPlane::publish() {
   const Phase phase = core_.phase();
   const bool ended = phase == Phase::kDone || phase == Phase::kLeft || phase == Phase::kStopped;
   const bool others_know = ended && core_.all_know(now());
+  // At once: after its end there is no time for another table. (No other thread writes phase_.)
+  if (phase != phase_) tell_observers();
   const std::lock_guard lock(mutex_);
   if (others_know == others_know_ && phase == phase_) return;
   others_know_ = others_know;

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -42,6 +44,34 @@ bool SocketAddress::is_loopback() const {
   }
   return family() == AF_INET6 &&
          IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr);
+}
+
+std::string SocketAddress::host() const {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (getnameinfo(get(), length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) return "?";
+  return text.data();
+}
+
+int try_to_connect(const SocketAddress& address, std::chrono::milliseconds patience) {
+  const FileDescriptor connection(socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (connection.get() < 0) return errno;
+  if (connect(connection.get(), address.get(), address.length) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  pollfd end{connection.get(), POLLOUT, 0};
+  int ready = -1;
+  do {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return ETIMEDOUT;
+    ready = poll(&end, 1, static_cast<int>(left.count()));
+  } while (ready < 0 && errno == EINTR);
+  if (ready < 0) return errno;
+  if (ready == 0) return ETIMEDOUT;
+  int error = 0;
+  socklen_t length = sizeof error;
+  getsockopt(connection.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  return error;
 }
 
 std::vector<SocketAddress> resolve_host(const std::string& host, int port) {

@@ -18,5 +18,9 @@ struct Command {
 Command add_config(CLI::App& app);
 // launch: a cluster of tasks on this machine, watched over.
 Command add_launch(CLI::App& app);
+// status: what the tasks of a running cluster say of themselves and of each other.
+Command add_status(CLI::App& app);
+// doctor: why a cluster does not come together.
+Command add_doctor(CLI::App& app);
 
 }  // namespace tandem::internal

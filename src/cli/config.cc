@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/config_picture.h"
 #include "cli/program.h"
+#include "cli/task_names.h"
 #include "cluster/text.h"
 #include "cluster/tf_config.h"
 #include "tandem/error.h"
@@ -109,16 +110,6 @@ ClusterSpec cluster_of(const Flags& flags) {
   }
   cluster.check();
   return cluster;
-}
-
-TaskId parse_task(const std::string& text) {
-  const auto colon = text.rfind(':');
-  const auto index = colon == std::string::npos ? std::nullopt : parse_int(text.substr(colon + 1));
-  if (!index) {
-    throw InvalidArgument(
-        fmt::format("--task is {}: expected a type and an index, such as worker:1", quote(text)));
-  }
-  return {text.substr(0, colon), *index};
 }
 
 int make(const Flags& flags) {

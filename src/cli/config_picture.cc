@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <vector>
 
+#include "cli/task_names.h"
+
 namespace tandem::internal {
 namespace {
-
-bool is_chief(const ResolvedCluster& resolved, const TaskId& task) {
-  return task.type != "evaluator" && ResolvedCluster{.cluster = resolved.cluster, .task = task}.is_chief();
-}
 
 bool is_outside(const ResolvedCluster& resolved) {
   return resolved.task && !resolved.cluster.has_job(resolved.task->type);
@@ -27,7 +25,7 @@ std::vector<std::string> jobs_in_order(const ClusterSpec& cluster) {
 
 std::string marks(const ResolvedCluster& resolved, const TaskId& task) {
   std::string text;
-  if (is_chief(resolved, task)) text += "  [chief]";
+  if (is_chief(resolved.cluster, task)) text += "  [chief]";
   if (resolved.task == task) text += "  <- this task";
   return text;
 }
@@ -42,7 +40,7 @@ std::vector<TaskId> tasks_that(const ClusterSpec& cluster, bool train) {
 
 std::string node(const ResolvedCluster& resolved, const TaskId& task, const std::string& address) {
   std::string style;
-  if (is_chief(resolved, task)) style += ", peripheries=2";
+  if (is_chief(resolved.cluster, task)) style += ", peripheries=2";
   if (resolved.task == task) style += ", style=filled, fillcolor=lightgrey";
   return fmt::format("\"{0}\" [label=\"{0}\\n{1}\"{2}];\n", task.name(), address, style);
 }

@@ -107,7 +107,7 @@ Findings check_answer(const TaskHost& host, const NetworkCheckOptions& options) 
   }
   const Answer answer = ask(*options.observer, host.task, options.answer_patience);
   if (answer.refused) {
-    return {{Level::kProblem, name, fmt::format("{} refuses: {}", host.to_string(), answer.failure)}};
+    return {{Level::kProblem, name, fmt::format("{} refuses, saying: {}", host.to_string(), answer.failure)}};
   }
   if (!answer.failure.empty()) {
     return {{Level::kProblem, name,

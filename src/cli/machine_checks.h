@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 #include "cli/finding.h"
 #include "tandem/cluster_resolver.h"
 

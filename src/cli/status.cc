@@ -3,9 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "cli/cluster_flags.h"
 #include "cli/commands.h"

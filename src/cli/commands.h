@@ -14,6 +14,7 @@ struct Command {
   Work work;
 };
 
+Command add_certs(CLI::App& app);
 Command add_launch(CLI::App& app);
 
 }  // namespace tandem::internal

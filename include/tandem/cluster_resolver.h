@@ -88,7 +88,7 @@ class FileClusterResolver final : public ClusterResolver {
   explicit FileClusterResolver(TaskOverrides overrides = {}, Environment environment = process_environment());
   explicit FileClusterResolver(std::string path, TaskOverrides overrides = {});
 
-  std::string name() const override { return "cluster file"; }
+  std::string name() const override { return path_ ? "the cluster file" : "TANDEM_CLUSTER_FILE"; }
   std::optional<ResolvedCluster> resolve() const override;
 
  private:

@@ -46,7 +46,9 @@ std::optional<int> rank_of_launcher(const Environment& environment) {
 
 // Those that a person or a script gave on purpose, the strongest first.
 Resolvers explicit_sources(const ClusterFlags& flags, const Environment& environment) {
-  const TaskOverrides overrides{.task_type = flags.task_type, .task_index = flags.task_index};
+  // Beside --worker_hosts the flags of the task belong to it.
+  TaskOverrides overrides;
+  if (flags.worker_hosts.empty()) overrides = {.task_type = flags.task_type, .task_index = flags.task_index};
   Resolvers sources;
   if (!flags.worker_hosts.empty()) {
     ClusterFlags with_index = flags;

@@ -225,8 +225,8 @@ std::optional<std::string> look_over_keys(const Json& root, const std::string& s
       cluster_key = key;
       continue;
     }
-    static const std::set<std::string> kKnown = {"task",        "rpc_layer",      "rpcLayer",
-                                                 "environment", "session_master", "model_dir"};
+    static const std::set<std::string> kKnown = {"task", "rpc_layer", "environment", "session_master",
+                                                 "model_dir"};
     if (kKnown.contains(key)) continue;
     if (const auto meant = closest(key, {"cluster", "task", "sparseCluster", "sparse_cluster"})) {
       throw InvalidArgument(fmt::format("unknown key {} (did you mean {}?): expected {{{}, {}}}", quote(key),

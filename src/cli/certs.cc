@@ -172,17 +172,17 @@ int issue(const CertsFlags& flags) {
     save_certificate(folder, issued, authority.certificate());
     return std::pair{folder, issued.valid_until};
   };
-  std::cout << fmt::format("cluster {}\n", wanted.cluster_id);
+  std::string report = fmt::format("cluster {}\n", wanted.cluster_id);
   for (const auto& task : wanted.tasks) {
     const auto [folder, end] = make(task_subject(wanted.cluster_id, task.type, task.index),
                                     fmt::format("{}-{}", task.type, task.index));
-    std::cout << fmt::format("{:<12} until {}  {}\n", task.name(), end, where_to(wanted, task, folder));
+    report += fmt::format("{:<12} until {}  {}\n", task.name(), end, where_to(wanted, task, folder));
   }
   if (flags.for_operator) {
     const auto [folder, end] = make(operator_subject(wanted.cluster_id), "operator");
-    std::cout << fmt::format("{:<12} until {}  {} to whoever may stop the run\n", "operator", end, folder);
+    report += fmt::format("{:<12} until {}  {} to whoever may stop the run\n", "operator", end, folder);
   }
-  std::cout << "Each folder goes to its own machine only; its key.pem must keep mode 0600.\n";
+  std::cout << report << "Each folder goes to its own machine only; its key.pem must keep mode 0600.\n";
   return 0;
 }
 

@@ -12,7 +12,7 @@
 
 #include "base/certificates.h"
 #include "base/secret_file.h"
-#include "launch/running_program.h"
+#include "support/running_program.h"
 #include "support/process.h"
 #include "support/temp_folder.h"
 

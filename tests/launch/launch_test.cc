@@ -10,7 +10,7 @@
 #include <set>
 #include <sstream>
 
-#include "launch/running_program.h"
+#include "support/running_program.h"
 #include "support/process.h"
 #include "support/temp_folder.h"
 

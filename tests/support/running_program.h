@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -23,8 +24,10 @@ namespace tandem::testing_support {
 // ones, and the signals of a program started at a terminal. What it prints, on either stream, comes in `out`.
 class RunningProgram {
  public:
-  // `stdout_to`: instead of a pipe that the test reads.
-  explicit RunningProgram(const std::vector<std::string>& command, int stdout_to = -1) {
+  // `stdout_to`: instead of a pipe that the test reads. `network_of`: a process whose network namespace it
+  // gets.
+  explicit RunningProgram(const std::vector<std::string>& command, int stdout_to = -1,
+                          pid_t network_of = -1) {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) throw std::runtime_error("pipe2 failed");
     read_end_ = internal::FileDescriptor(ends[0]);
@@ -32,10 +35,16 @@ class RunningProgram {
     std::vector<char*> arguments;
     for (const auto& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
     arguments.push_back(nullptr);
+    internal::FileDescriptor network;
+    if (network_of >= 0) {
+      network = internal::FileDescriptor(
+          open(("/proc/" + std::to_string(network_of) + "/ns/net").c_str(), O_RDONLY));
+    }
     id_ = fork();
     if (id_ < 0) throw std::runtime_error("fork failed");
     if (id_ == 0) {
       for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE}) ::signal(signal, SIG_DFL);
+      if (network_of >= 0 && setns(network.get(), CLONE_NEWNET) != 0) _exit(126);
       dup2(stdout_to >= 0 ? stdout_to : write_end.get(), STDOUT_FILENO);
       dup2(stdout_to >= 0 ? stdout_to : write_end.get(), STDERR_FILENO);
       close_range(3, ~0U, 0);
@@ -51,6 +60,7 @@ class RunningProgram {
   RunningProgram(const RunningProgram&) = delete;
   RunningProgram& operator=(const RunningProgram&) = delete;
 
+  pid_t id() const { return id_; }
   void send(int signal) const { ::kill(id_, signal); }
   // It will find that no one reads.
   void stop_reading() { read_end_.reset(); }
@@ -61,6 +71,16 @@ class RunningProgram {
     while (count(text) < times) {
       if (!read_some(deadline)) throw std::runtime_error("did not print \"" + text + "\" but:\n" + out);
     }
+  }
+
+  // The word that follows the first `text`, waiting for both.
+  std::string word_after(const std::string& text, int seconds = 20) {
+    wait_for(text, 1, seconds);
+    const auto start = out.find(text) + text.size();
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+    while (out.find_first_of(" \n", start) == std::string::npos && read_some(deadline)) {
+    }
+    return out.substr(start, out.find_first_of(" \n", start) - start);
   }
 
   // Its exit code, 128 + signal if it was killed, after everything that it printed has been read.

@@ -7,6 +7,8 @@
 #include "tandem/batch.h"
 #include "tandem/callbacks.h"
 #include "tandem/central_storage_strategy.h"
+#include "tandem/cluster_resolver.h"
+#include "tandem/cluster_spec.h"
 #include "tandem/cross_device_ops.h"
 #include "tandem/data/cifar10.h"
 #include "tandem/data/mnist.h"

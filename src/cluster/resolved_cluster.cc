@@ -38,22 +38,27 @@ void check_type(const ClusterSpec& cluster, const std::string& type) {
       cluster.task_indices(cluster.jobs().front()).front()));
 }
 
+// Which indices the task's job has, in words.
+std::string choice(const ClusterSpec& cluster, const TaskId& task, const std::vector<int>& indices) {
+  if (!cluster.has_job(task.type)) return "an evaluator outside cluster is number 0";
+  const bool dense = indices.back() == static_cast<int>(indices.size()) - 1;
+  if (dense && indices.size() == 1) return fmt::format("cluster.{} has one task, 0", task.type);
+  if (dense) {
+    return fmt::format("cluster.{} has {} tasks, 0 to {}", task.type, indices.size(), indices.back());
+  }
+  if (indices.size() <= 8)
+    return fmt::format("cluster.{} has the tasks {}", task.type, fmt::join(indices, ", "));
+  return fmt::format("cluster.{} has {} tasks between {} and {}, but not this one", task.type, indices.size(),
+                     indices.front(), indices.back());
+}
+
 void check_index(const ClusterSpec& cluster, const TaskId& task) {
   // An evaluator beside the cluster has no list to be in; it is still the only one.
   const std::vector<int> indices =
       cluster.has_job(task.type) ? cluster.task_indices(task.type) : std::vector<int>{0};
   if (std::binary_search(indices.begin(), indices.end(), task.index)) return;
-  const bool dense = indices.back() == static_cast<int>(indices.size()) - 1;
-  const std::string has =
-      !cluster.has_job(task.type)    ? "an evaluator outside cluster is number 0"
-      : dense && indices.size() == 1 ? fmt::format("cluster.{} has one task, 0", task.type)
-      : dense ? fmt::format("cluster.{} has {} tasks, 0 to {}", task.type, indices.size(), indices.back())
-              : fmt::format("cluster.{} has the tasks {}", task.type,
-                            indices.size() > 8
-                                ? fmt::format("{} to {}, not all of them", indices.front(), indices.back())
-                                : fmt::format("{}", fmt::join(indices, ", ")));
   throw InvalidArgument(fmt::format("task.index is {}, but {}, as in {{\"type\": \"{}\", \"index\": {}}}",
-                                    task.index, has, task.type, indices.back()));
+                                    task.index, choice(cluster, task, indices), task.type, indices.back()));
 }
 
 }  // namespace
@@ -84,7 +89,8 @@ std::optional<int> ResolvedCluster::worker_count() const {
 std::optional<int> ResolvedCluster::id_in_cluster() const {
   if (cluster.empty()) return 0;
   if (!task || task->type == "ps") return std::nullopt;
-  return task->type == "worker" ? task->index + chiefs(cluster) : is_chief_type(task->type) ? 0 : task->index;
+  if (is_chief_type(task->type)) return 0;
+  return task->type == "worker" ? task->index + chiefs(cluster) : task->index;
 }
 
 void ResolvedCluster::check() const {

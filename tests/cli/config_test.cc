@@ -162,9 +162,11 @@ TEST(ConfigMake, PrintsOneTasksTfConfig) {
 TEST(ConfigMake, PrintsALineForEachTask) {
   EXPECT_EQ(
       output(config({"make", "--workers", "a:1,b:1", "--ps", "p:1"})),
-      R"(worker:0: TF_CONFIG='{"cluster":{"worker":["a:1","b:1"],"ps":["p:1"]},"task":{"type":"worker","index":0}}')"
+      R"(worker:0: TF_CONFIG='{"cluster":{"worker":["a:1","b:1"],"ps":["p:1"]},)"
+      R"("task":{"type":"worker","index":0}}')"
       "\n"
-      R"(worker:1: TF_CONFIG='{"cluster":{"worker":["a:1","b:1"],"ps":["p:1"]},"task":{"type":"worker","index":1}}')"
+      R"(worker:1: TF_CONFIG='{"cluster":{"worker":["a:1","b:1"],"ps":["p:1"]},)"
+      R"("task":{"type":"worker","index":1}}')"
       "\n"
       R"(ps:0: TF_CONFIG='{"cluster":{"worker":["a:1","b:1"],"ps":["p:1"]},"task":{"type":"ps","index":0}}')"
       "\n");

@@ -179,8 +179,7 @@ TEST(ResolveCluster, SaysOnceThatFlagsWin) {
   const auto environment = variables({{"TF_CONFIG", kTfConfig}, {"TANDEM_CLUSTER_FILE", "/nonexistent"}});
   const auto [resolved, log] = resolve_and_listen({.worker_hosts = "h:1,i:1", .task_index = 1}, environment);
   EXPECT_EQ(resolved.task->name(), "worker:1");
-  EXPECT_TRUE(
-      contains(log, "the cluster is that of --worker_hosts; what TANDEM_CLUSTER_FILE says differs and is ignored"));
+  EXPECT_TRUE(contains(log, "the cluster is that of --worker_hosts; what TANDEM_CLUSTER_FILE says differs"));
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
   const auto broken = variables({{"TF_CONFIG", "{"}});
   EXPECT_TRUE(

@@ -17,8 +17,8 @@ using testing_support::refusal;
 using testing_support::TempFolder;
 using testing_support::variables;
 
-const char* const kPsAndWorkers =
-    R"("cluster": {"ps": ["ps0:2222", "ps1:2222"], "worker": ["worker0:2222", "worker1:2222", "worker2:2222"]})";
+const char* const kPsAndWorkers = R"("cluster": {"ps": ["ps0:2222", "ps1:2222"], )"
+                                  R"("worker": ["worker0:2222", "worker1:2222", "worker2:2222"]})";
 
 std::string with_task(const std::string& task, const std::string& more = "") {
   return std::string("{") + kPsAndWorkers + ", \"task\": " + task + more + "}";
@@ -35,9 +35,9 @@ TEST(TfConfig, GivesClusterAndTask) {
 }
 
 TEST(TfConfig, ReadsTheOtherKeysOfTensorFlow) {
-  const auto resolved = accept(with_task(
-      R"({"type": "ps", "index": "0"})",
-      R"(, "rpc_layer": "grpc", "environment": "cloud", "model_dir": "/data/my model", "session_master": null)"));
+  const auto resolved = accept(with_task(R"({"type": "ps", "index": "0"})",
+                                         R"(, "rpc_layer": "grpc", "environment": "cloud", )"
+                                         R"("model_dir": "/data/my model", "session_master": null)"));
   EXPECT_EQ(resolved.rpc_layer, "grpc");
   EXPECT_EQ(resolved.master(), "grpc://ps0:2222");
   EXPECT_EQ(resolved.environment, "cloud");
@@ -87,8 +87,8 @@ TEST(TfConfig, WithoutAClusterIsOneProcessAlone) {
 }
 
 TEST(TfConfig, TakesAnEvaluatorInsideAndOutsideTheCluster) {
-  const auto inside = accept(
-      R"({"cluster": {"worker": ["a:1", "b:1"], "evaluator": ["e:1"]}, "task": {"type": "evaluator", "index": 0}})");
+  const auto inside = accept(R"({"cluster": {"worker": ["a:1", "b:1"], "evaluator": ["e:1"]}, )"
+                             R"("task": {"type": "evaluator", "index": 0}})");
   EXPECT_TRUE(inside.is_chief());
   EXPECT_EQ(inside.worker_count(), 1);
   EXPECT_EQ(inside.master(), "e:1");
@@ -150,8 +150,8 @@ TEST(TfConfig, ReadsWhatKubeflowWritesForDynamicWorkers) {
 }
 
 TEST(TfConfig, KeepsNamesInOtherScripts) {
-  const auto resolved = accept(
-      R"({"cluster": {"worker": ["训练机-1:2222", "\u8bad\u7ec3\u673a-2:2222"]}, "task": {"type": "worker", "index": 1}})");
+  const auto resolved = accept(R"({"cluster": {"worker": ["训练机-1:2222", "\u8bad\u7ec3\u673a-2:2222"]}, )"
+                               R"("task": {"type": "worker", "index": 1}})");
   EXPECT_EQ(resolved.master(), "训练机-2:2222");
   EXPECT_EQ(resolved.cluster.to_json(), R"({"worker":["训练机-1:2222","训练机-2:2222"]})");
 }
@@ -182,16 +182,16 @@ TEST(TfConfig, RefusesNearMissesOfItsKeys) {
 }
 
 TEST(TfConfig, RefusesATaskThatTheClusterDoesNotHave) {
-  EXPECT_EQ(
-      refusal(with_task(R"({"type": "work", "index": 0})")),
-      R"(TF_CONFIG: task.type is "work" (did you mean "worker"?): expected chief, worker, ps, evaluator, master, )"
-      R"(as in {"type": "worker", "index": 0})");
+  EXPECT_EQ(refusal(with_task(R"({"type": "work", "index": 0})")),
+            R"(TF_CONFIG: task.type is "work" (did you mean "worker"?): expected chief, worker, ps, )"
+            R"(evaluator, master, )"
+            R"(as in {"type": "worker", "index": 0})");
   EXPECT_EQ(refusal(with_task(R"({"type": "chief", "index": 0})")),
             R"(TF_CONFIG: task.type is "chief", but cluster has no such job (it has ps, worker), as in )"
             R"({"type": "ps", "index": 0})");
-  EXPECT_EQ(
-      refusal(with_task(R"({"type": "worker", "index": 3})")),
-      R"(TF_CONFIG: task.index is 3, but cluster.worker has 3 tasks, 0 to 2, as in {"type": "worker", "index": 2})");
+  EXPECT_EQ(refusal(with_task(R"({"type": "worker", "index": 3})")),
+            R"(TF_CONFIG: task.index is 3, but cluster.worker has 3 tasks, 0 to 2, as in )"
+            R"({"type": "worker", "index": 2})");
   EXPECT_TRUE(contains(refusal(R"({"cluster": {"ps": ["a:1"]}, "task": {"type": "ps", "index": 1}})"),
                        "cluster.ps has one task, 0"));
   EXPECT_EQ(

@@ -85,7 +85,7 @@ void MembershipCore::notice_stall(Time now, Actions& actions) {
     peer.heard_since_stall = false;
     peer.suspect_since.reset();
   }
-  if (!in_run()) return;
+  if (!in_run() && phase_ != Phase::kReady) return;  // the others may have started on our word
   listening_until_ = now + options_.listen_after_stall;
   maybe_left_out_ |= late > options_.suspect_after_least;
 }

@@ -151,6 +151,7 @@ ControlPlane::~ControlPlane() {
   }
   mail_.notify_all();
   thread_.join();
+  draining_ = true;
   prober_.reset();
   // gRPC's threads still call back until every stream has ended.
   for (auto& [task, dial] : dials_) {
@@ -339,6 +340,7 @@ void ControlPlane::tick() {
 }
 
 void ControlPlane::perform(const MembershipCore::Actions& actions) {
+  if (draining_) return;
   bool beat = false;
   for (const Action& action : actions) {
     if (action.kind == Action::Kind::kBeat) {

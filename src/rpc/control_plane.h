@@ -146,7 +146,7 @@ class ControlPlane {
   std::map<int, Dial> dials_;
   Clock::time_point next_notice_;
   Clock::time_point next_table_;
-  std::string last_notice_;
+  bool draining_ = false;  // only waits for its links to end
 
   std::unique_ptr<TcpProber> prober_;
   std::thread thread_;

@@ -22,6 +22,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kFirstBackOff{50};
 constexpr milliseconds kLongestBackOff{1000};
 constexpr milliseconds kProbePatience{200};
+constexpr milliseconds kProbeAgain{10};
 constexpr milliseconds kFirstNotice{1000};
 constexpr milliseconds kTableInterval{500};
 constexpr milliseconds kTakenPatience{5000};
@@ -132,10 +133,7 @@ ControlPlane::ControlPlane(ControlPlaneOptions options)
     if (task != self_) dials_[task].again_at = Clock::now();
   }
   prober_ = std::make_unique<TcpProber>([this](int task, TcpProber::Outcome outcome) {
-    const auto result = outcome == TcpProber::Outcome::kRefused    ? ProbeResult::kRefused
-                        : outcome == TcpProber::Outcome::kAnswered ? ProbeResult::kAnswered
-                                                                   : ProbeResult::kSilent;
-    post([this, task, result] { perform(core_.on_probe(now(), task, result)); });
+    post([this, task, outcome] { probed(task, outcome); });
   });
   thread_ = std::thread([this] { work(); });
   pthread_setname_np(thread_.native_handle(), "tandem-control");
@@ -255,6 +253,12 @@ std::optional<rpc::Refusal> ControlPlane::admit(IncomingLink& link) {
         "another process is {} already, and it is alive: two have the same task index", link.task()->name()));
     return refusal;
   }
+  // It is there: no need to back off from dialling it.
+  post([this, task] {
+    Dial& attempt = dials_.at(task);
+    attempt.back_off = milliseconds(0);
+    if (!attempt.link && !draining_) dial(task, attempt);
+  });
   if (known == present_.end() || known->second.incarnation != link.incarnation()) {
     present_[task] = {.incarnation = link.incarnation(), .heard = Clock::now(), .links = 1};
   } else {
@@ -310,11 +314,18 @@ void ControlPlane::work() {
   auto next_tick = Clock::now();
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    if (mailbox_.empty()) mail_.wait_until(lock, next_tick, [&] { return stopping_ || !mailbox_.empty(); });
+    auto wake = next_tick;
+    for (const auto& [task, at] : probe_again_) wake = std::min(wake, at);
+    if (mailbox_.empty()) mail_.wait_until(lock, wake, [&] { return stopping_ || !mailbox_.empty(); });
     std::deque<std::function<void()>> events;
     events.swap(mailbox_);
     lock.unlock();
     for (const auto& event : events) event();
+    for (auto entry = probe_again_.begin(); entry != probe_again_.end();) {
+      const bool due = Clock::now() >= entry->second;
+      if (due) probe(entry->first);
+      entry = due ? probe_again_.erase(entry) : std::next(entry);
+    }
     if (Clock::now() >= next_tick) {
       tick();
       next_tick = Clock::now() + kInterval;
@@ -339,6 +350,22 @@ void ControlPlane::tick() {
   }
 }
 
+void ControlPlane::probe(int task) {
+  if (draining_) return;
+  const HostPort address = parse_address(address_of(task), "cluster");
+  prober_->probe(task, address.host, address.port, kProbePatience);
+}
+
+void ControlPlane::probed(int task, TcpProber::Outcome outcome) {
+  const auto result = outcome == TcpProber::Outcome::kRefused    ? ProbeResult::kRefused
+                      : outcome == TcpProber::Outcome::kAnswered ? ProbeResult::kAnswered
+                                                                 : ProbeResult::kSilent;
+  perform(core_.on_probe(now(), task, result));
+  // A dying process loses its links before its port: look again soon.
+  if (result == ProbeResult::kAnswered && core_.in_doubt(task))
+    probe_again_[task] = Clock::now() + kProbeAgain;
+}
+
 void ControlPlane::perform(const MembershipCore::Actions& actions) {
   if (draining_) return;
   bool beat = false;
@@ -356,11 +383,9 @@ void ControlPlane::perform(const Action& action) {
   switch (action.kind) {
     case Action::Kind::kBeat:
       break;
-    case Action::Kind::kProbe: {
-      const HostPort address = parse_address(address_of(action.task), "cluster");
-      prober_->probe(action.task, address.host, address.port, kProbePatience);
+    case Action::Kind::kProbe:
+      probe(action.task);
       break;
-    }
     case Action::Kind::kStart: {
       log_info("{}: all {} tasks are here", who_, tasks_.size());
       const std::lock_guard lock(mutex_);

@@ -151,8 +151,7 @@ ControlPlane::~ControlPlane() {
   }
   mail_.notify_all();
   thread_.join();
-  prober_.reset();
-  // gRPC's threads still call back until every stream has ended.
+  // gRPC's threads still call back until every stream has ended; what they post may still ask for a probe.
   for (auto& [task, dial] : dials_) {
     if (dial.link) dial.link->cancel();
   }
@@ -185,12 +184,15 @@ int ControlPlane::rank_of(const TaskId& task) const {
 void ControlPlane::throw_if_failed() const {
   if (failure_) std::rethrow_exception(failure_);
   if (lost_) throw Unavailable(lost_->message);
+  if (phase_ == Phase::kLeft) {
+    throw FailedPrecondition(fmt::format("{} has left: there is nothing to wait for", who_));
+  }
 }
 
 void ControlPlane::wait_for_all() {
   std::unique_lock lock(mutex_);
   // The core has the deadline: it gives up with failure_ set.
-  changed_.wait(lock, [&] { return started_ || failure_ || lost_; });
+  changed_.wait(lock, [&] { return started_ || failure_ || lost_ || phase_ == Phase::kLeft; });
   throw_if_failed();
 }
 
@@ -198,7 +200,7 @@ void ControlPlane::join() {
   wait_for_all();
   std::unique_lock lock(mutex_);
   // As long as the training takes; a loss ends it.
-  changed_.wait(lock, [&] { return finished_ || failure_ || lost_; });
+  changed_.wait(lock, [&] { return finished_ || failure_ || lost_ || phase_ == Phase::kLeft; });
   if (!finished_) throw_if_failed();
 }
 

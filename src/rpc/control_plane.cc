@@ -184,12 +184,15 @@ int ControlPlane::rank_of(const TaskId& task) const {
 void ControlPlane::throw_if_failed() const {
   if (failure_) std::rethrow_exception(failure_);
   if (lost_) throw Unavailable(lost_->message);
+  if (phase_ == Phase::kLeft) {
+    throw FailedPrecondition(fmt::format("{} has left: there is nothing to wait for", who_));
+  }
 }
 
 void ControlPlane::wait_for_all() {
   std::unique_lock lock(mutex_);
   // The core has the deadline: it gives up with failure_ set.
-  changed_.wait(lock, [&] { return started_ || failure_ || lost_; });
+  changed_.wait(lock, [&] { return started_ || failure_ || lost_ || phase_ == Phase::kLeft; });
   throw_if_failed();
 }
 
@@ -197,7 +200,7 @@ void ControlPlane::join() {
   wait_for_all();
   std::unique_lock lock(mutex_);
   // As long as the training takes; a loss ends it.
-  changed_.wait(lock, [&] { return finished_ || failure_ || lost_; });
+  changed_.wait(lock, [&] { return finished_ || failure_ || lost_ || phase_ == Phase::kLeft; });
   if (!finished_) throw_if_failed();
 }
 
@@ -275,6 +278,11 @@ void ControlPlane::receive(IncomingLink& link, const rpc::Beat& message) {
     const std::lock_guard lock(links_mutex_);
     if (const auto known = present_.find(task); known != present_.end()) known->second.heard = Clock::now();
   }
+  {
+    // A peer that floods us loses beats; what they say will be said again.
+    const std::lock_guard lock(mutex_);
+    if (mailbox_.size() >= kMailboxSize) return;
+  }
   post([this, beat = std::move(*beat)] { perform(core_.on_beat(now(), beat)); });
 }
 
@@ -302,8 +310,6 @@ void ControlPlane::closed(IncomingLink& link) {
 void ControlPlane::post(std::function<void()> event) {
   {
     const std::lock_guard lock(mutex_);
-    // Only a stranger could fill it, and what it says will be said again.
-    if (mailbox_.size() >= kMailboxSize) return;
     mailbox_.push_back(std::move(event));
   }
   mail_.notify_all();

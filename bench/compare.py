@@ -27,7 +27,7 @@ from compare_worker import SILENCE_SECONDS, SIZES
 BENCH = pathlib.Path(__file__).resolve().parent
 PROGRAM = BENCH.parent / "build/release/bin/bench_one_machine"
 REPLICAS = 2
-STEPS = {128: 1, 16: 4}  # of a turn, by images per replica
+STEPS = {128: 2, 16: 12}  # of a turn, by images per replica
 PAUSE_SECONDS = 0.05  # before a turn: thread pools spin for a moment after their work
 LAST_WORDS_SECONDS = 10  # for a worker to end by itself
 

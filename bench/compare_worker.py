@@ -2,8 +2,9 @@
 
 A worker makes its model for each size of batch, steps each a few times to warm up, and writes a line that
 says what it is. Then it answers each line "ROWS STEPS" on its standard input, ROWS images for each of two
-replicas, with the seconds that the steps took, and ends when its standard input does. step_worker() in
-bench/step_speed.cc is the same in C++. In between it sleeps in a read: nobody who measures shares a core with it.
+replicas, with the seconds that the steps took after one that does not count, and ends when its standard input
+does. step_worker() in bench/step_speed.cc is the same in C++. In between it sleeps in a read: nobody who
+measures shares a core with it.
 """
 
 import os
@@ -37,6 +38,7 @@ def serve(name, runs, begin=lambda: None):
     print(name, file=answers)
     for line in sys.stdin:
         rows, steps = map(int, line.split())
+        runs[rows](1)  # since the last turn others have had the caches
         begin()
         start = time.perf_counter()
         runs[rows](steps)

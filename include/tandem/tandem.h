@@ -25,5 +25,6 @@
 #include "tandem/one_device_strategy.h"
 #include "tandem/optimizers.h"
 #include "tandem/replica.h"
+#include "tandem/server.h"
 #include "tandem/strategy.h"
 #include "tandem/sync_batch_norm.h"

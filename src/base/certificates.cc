@@ -147,9 +147,9 @@ std::string read_text(const std::string& path) {
 void check_cluster_id(const std::string& cluster_id) {
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   if (cluster_id.size() == 32 && std::all_of(cluster_id.begin(), cluster_id.end(), is_digit)) return;
-  throw InvalidArgument(
-      fmt::format("cluster id \"{}\": expected 32 hexadecimal digits in lower case, as tandem config prints",
-                  cluster_id));
+  throw InvalidArgument(fmt::format(
+      "cluster id \"{}\": expected 32 hexadecimal digits in lower case, as tandem config check prints",
+      cluster_id));
 }
 
 }  // namespace

@@ -28,10 +28,28 @@ int try_to_listen(const SocketAddress& address) {
   return listen(listener.get(), 1) == 0 ? 0 : errno;
 }
 
+// The same for all that a name stands for: an address that others may reach us at must be ours. One that this
+// machine does not have (IPv6 may be off) is none of them, unless there is no other.
+int try_to_listen(const std::vector<SocketAddress>& addresses) {
+  int listening = 0;
+  int missing = 0;
+  for (const SocketAddress& address : addresses) {
+    const int error = try_to_listen(address);
+    if (error == EADDRNOTAVAIL || error == EAFNOSUPPORT) {
+      missing = error;
+    } else if (error != 0) {
+      return error;
+    } else {
+      ++listening;
+    }
+  }
+  return listening > 0 ? 0 : missing;
+}
+
 std::string next_free_port(const std::string& host, int port) {
   constexpr int kTries = 200;
   for (int next = port + 1; next <= std::min(port + kTries, 65535); ++next) {
-    if (try_to_listen(resolve_host(host, next).front()) == 0) return fmt::format("; port {} is free", next);
+    if (try_to_listen(resolve_host(host, next)) == 0) return fmt::format("; port {} is free", next);
   }
   return "";
 }
@@ -107,7 +125,7 @@ std::string join_host_port(const std::string& host, int port) {
 }
 
 void check_can_listen(const std::string& who, const std::string& host, int port) {
-  const int error = try_to_listen(resolve_host(host, port).front());
+  const int error = try_to_listen(resolve_host(host, port));
   if (error == 0) return;
   const std::string address = join_host_port(host, port);
   if (error == EADDRINUSE) {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 
 #include "base/file_descriptor.h"
 #include "base/files.h"
+#include "base/hmac.h"
 #include "tandem/error.h"
 
 namespace tandem::internal {
@@ -88,6 +90,14 @@ std::string read_token(const std::string& path) {
                     path, token.size(), kShortestToken, kLongestToken));
   }
   return token;
+}
+
+std::string make_token() {
+  std::array<unsigned char, 32> bytes{};
+  random_bytes(bytes.data(), bytes.size());
+  std::array<unsigned char, 45> text{};  // 44 and a 0
+  const int length = EVP_EncodeBlock(text.data(), bytes.data(), bytes.size());
+  return {text.data(), text.data() + length};
 }
 
 void write_secret(const std::string& path, const std::string& secret) {

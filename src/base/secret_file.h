@@ -15,6 +15,9 @@ std::string read_secret(const std::string& path);
 // A shared token: read_secret() without the line end; must have 16 to 4096 bytes.
 std::string read_token(const std::string& path);
 
+// A new token: 32 random bytes in base64.
+std::string make_token();
+
 // Writes a new file of mode 0600, whole or not at all. Throws InvalidArgument if the name is taken.
 void write_secret(const std::string& path, const std::string& secret);
 

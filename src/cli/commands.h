@@ -14,9 +14,11 @@ struct Command {
   Work work;
 };
 
+// certs init, issue and token: what a secured cluster needs.
+Command add_certs(CLI::App& app);
 // config check, show and make: reading, picturing and writing TF_CONFIG.
 Command add_config(CLI::App& app);
-// launch: a cluster of tasks on this machine, watched over.
+// A cluster of tasks on this machine.
 Command add_launch(CLI::App& app);
 // status: what the tasks of a running cluster say of themselves and of each other.
 Command add_status(CLI::App& app);

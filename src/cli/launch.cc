@@ -32,9 +32,10 @@ struct LaunchFlags {
 
 void check(const LaunchFlags& flags) {
   const ClusterShape& shape = flags.shape;
-  if (shape.workers < 0 || shape.ps < 0 || shape.num_tasks() > kMostTasks) {
-    throw InvalidArgument(fmt::format("launch: --workers {} --ps {}: expected 0 or more, {} tasks at most",
-                                      shape.workers, shape.ps, kMostTasks));
+  const auto possible = [](int count) { return count >= 0 && count <= kMostTasks; };
+  if (!possible(shape.workers) || !possible(shape.ps)) {
+    throw InvalidArgument(fmt::format("launch: --workers {} --ps {}: expected 0 to {} of each", shape.workers,
+                                      shape.ps, kMostTasks));
   }
   if (shape.workers == 0 && !shape.chief) {
     throw InvalidArgument(

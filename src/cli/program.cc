@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cluster/visible_cpus.h"
 #include "tandem/error.h"
 
 namespace tandem::internal {
@@ -50,6 +51,7 @@ int run_program(CLI::App& app, int argc, char** argv, const std::function<int()>
   };
   try {
     app.parse(with_underscores(argc, argv));
+    keep_to_visible_cpus();
     return body();
   } catch (const CLI::CallForHelp&) {
     std::cout << app.help();

@@ -61,7 +61,7 @@ MembershipCore::Actions MembershipCore::on_tick(Time now) {
   last_tick_ = now;
   actions.push_back({.kind = Action::Kind::kBeat});
   for (int task = 0; task < tasks(); ++task) {
-    if (is_peer(task) && peer(task).link_broken && !has_ended(peer(task).phase)) {
+    if (is_peer(task) && in_doubt(task)) {
       actions.push_back({.kind = Action::Kind::kProbe, .task = task});
     }
   }
@@ -85,7 +85,7 @@ void MembershipCore::notice_stall(Time now, Actions& actions) {
     peer.heard_since_stall = false;
     peer.suspect_since.reset();
   }
-  if (!in_run()) return;
+  if (!in_run() && phase_ != Phase::kReady) return;  // the others may have started on our word
   listening_until_ = now + options_.listen_after_stall;
   maybe_left_out_ |= late > options_.suspect_after_least;
 }
@@ -269,6 +269,11 @@ std::vector<int> MembershipCore::missing(Time now) const {
     if (is_peer(task) && needed(task) && !can_start_with(now, task)) missing.push_back(task);
   }
   return missing;
+}
+
+bool MembershipCore::in_doubt(int task) const {
+  const Peer& known = peer(task);
+  return known.link_broken && known.lost == Evidence::kNone && !has_ended(known.phase);
 }
 
 bool MembershipCore::all_know(Time now) const {

@@ -190,6 +190,8 @@ class MembershipCore {
   const std::optional<Loss>& decision() const { return decision_; }
   // The tasks that the start still waits for: not heard, or they do not hear us.
   std::vector<int> missing(Time now) const;
+  // Whether its link broke and it is not known yet why.
+  bool in_doubt(int task) const;
   // Whether every task that is still there knows that we are done, have left or stop.
   bool all_know(Time now) const;
   // The last beat of a task, if there was one.

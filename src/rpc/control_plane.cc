@@ -22,6 +22,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kFirstBackOff{50};
 constexpr milliseconds kLongestBackOff{1000};
 constexpr milliseconds kProbePatience{200};
+constexpr milliseconds kProbeAgain{10};
 constexpr milliseconds kFirstNotice{1000};
 constexpr milliseconds kTableInterval{500};
 constexpr milliseconds kTakenPatience{5000};
@@ -132,10 +133,7 @@ ControlPlane::ControlPlane(ControlPlaneOptions options)
     if (task != self_) dials_[task].again_at = Clock::now();
   }
   prober_ = std::make_unique<TcpProber>([this](int task, TcpProber::Outcome outcome) {
-    const auto result = outcome == TcpProber::Outcome::kRefused    ? ProbeResult::kRefused
-                        : outcome == TcpProber::Outcome::kAnswered ? ProbeResult::kAnswered
-                                                                   : ProbeResult::kSilent;
-    post([this, task, result] { perform(core_.on_probe(now(), task, result)); });
+    post([this, task, outcome] { probed(task, outcome); });
   });
   thread_ = std::thread([this] { work(); });
   pthread_setname_np(thread_.native_handle(), "tandem-control");
@@ -151,6 +149,7 @@ ControlPlane::~ControlPlane() {
   }
   mail_.notify_all();
   thread_.join();
+  draining_ = true;
   prober_.reset();
   // gRPC's threads still call back until every stream has ended.
   for (auto& [task, dial] : dials_) {
@@ -185,12 +184,15 @@ int ControlPlane::rank_of(const TaskId& task) const {
 void ControlPlane::throw_if_failed() const {
   if (failure_) std::rethrow_exception(failure_);
   if (lost_) throw Unavailable(lost_->message);
+  if (phase_ == Phase::kLeft) {
+    throw FailedPrecondition(fmt::format("{} has left: there is nothing to wait for", who_));
+  }
 }
 
 void ControlPlane::wait_for_all() {
   std::unique_lock lock(mutex_);
   // The core has the deadline: it gives up with failure_ set.
-  changed_.wait(lock, [&] { return started_ || failure_ || lost_; });
+  changed_.wait(lock, [&] { return started_ || failure_ || lost_ || phase_ == Phase::kLeft; });
   throw_if_failed();
 }
 
@@ -198,7 +200,7 @@ void ControlPlane::join() {
   wait_for_all();
   std::unique_lock lock(mutex_);
   // As long as the training takes; a loss ends it.
-  changed_.wait(lock, [&] { return finished_ || failure_ || lost_; });
+  changed_.wait(lock, [&] { return finished_ || failure_ || lost_ || phase_ == Phase::kLeft; });
   if (!finished_) throw_if_failed();
 }
 
@@ -254,6 +256,12 @@ std::optional<rpc::Refusal> ControlPlane::admit(IncomingLink& link) {
         "another process is {} already, and it is alive: two have the same task index", link.task()->name()));
     return refusal;
   }
+  // It is there: no need to back off from dialling it.
+  post([this, task] {
+    Dial& attempt = dials_.at(task);
+    attempt.back_off = milliseconds(0);
+    if (!attempt.link && !draining_) dial(task, attempt);
+  });
   if (known == present_.end() || known->second.incarnation != link.incarnation()) {
     present_[task] = {.incarnation = link.incarnation(), .heard = Clock::now(), .links = 1};
   } else {
@@ -269,6 +277,11 @@ void ControlPlane::receive(IncomingLink& link, const rpc::Beat& message) {
   {
     const std::lock_guard lock(links_mutex_);
     if (const auto known = present_.find(task); known != present_.end()) known->second.heard = Clock::now();
+  }
+  {
+    // A peer that floods us loses beats; what they say will be said again.
+    const std::lock_guard lock(mutex_);
+    if (mailbox_.size() >= kMailboxSize) return;
   }
   post([this, beat = std::move(*beat)] { perform(core_.on_beat(now(), beat)); });
 }
@@ -297,8 +310,6 @@ void ControlPlane::closed(IncomingLink& link) {
 void ControlPlane::post(std::function<void()> event) {
   {
     const std::lock_guard lock(mutex_);
-    // Only a stranger could fill it, and what it says will be said again.
-    if (mailbox_.size() >= kMailboxSize) return;
     mailbox_.push_back(std::move(event));
   }
   mail_.notify_all();
@@ -309,11 +320,18 @@ void ControlPlane::work() {
   auto next_tick = Clock::now();
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    if (mailbox_.empty()) mail_.wait_until(lock, next_tick, [&] { return stopping_ || !mailbox_.empty(); });
+    auto wake = next_tick;
+    for (const auto& [task, at] : probe_again_) wake = std::min(wake, at);
+    if (mailbox_.empty()) mail_.wait_until(lock, wake, [&] { return stopping_ || !mailbox_.empty(); });
     std::deque<std::function<void()>> events;
     events.swap(mailbox_);
     lock.unlock();
     for (const auto& event : events) event();
+    for (auto entry = probe_again_.begin(); entry != probe_again_.end();) {
+      const bool due = Clock::now() >= entry->second;
+      if (due) probe(entry->first);
+      entry = due ? probe_again_.erase(entry) : std::next(entry);
+    }
     if (Clock::now() >= next_tick) {
       tick();
       next_tick = Clock::now() + kInterval;
@@ -338,7 +356,24 @@ void ControlPlane::tick() {
   }
 }
 
+void ControlPlane::probe(int task) {
+  if (draining_) return;
+  const HostPort address = parse_address(address_of(task), "cluster");
+  prober_->probe(task, address.host, address.port, kProbePatience);
+}
+
+void ControlPlane::probed(int task, TcpProber::Outcome outcome) {
+  const auto result = outcome == TcpProber::Outcome::kRefused    ? ProbeResult::kRefused
+                      : outcome == TcpProber::Outcome::kAnswered ? ProbeResult::kAnswered
+                                                                 : ProbeResult::kSilent;
+  perform(core_.on_probe(now(), task, result));
+  // A dying process loses its links before its port: look again soon.
+  if (result == ProbeResult::kAnswered && core_.in_doubt(task))
+    probe_again_[task] = Clock::now() + kProbeAgain;
+}
+
 void ControlPlane::perform(const MembershipCore::Actions& actions) {
+  if (draining_) return;
   bool beat = false;
   for (const Action& action : actions) {
     if (action.kind == Action::Kind::kBeat) {
@@ -354,11 +389,9 @@ void ControlPlane::perform(const Action& action) {
   switch (action.kind) {
     case Action::Kind::kBeat:
       break;
-    case Action::Kind::kProbe: {
-      const HostPort address = parse_address(address_of(action.task), "cluster");
-      prober_->probe(action.task, address.host, address.port, kProbePatience);
+    case Action::Kind::kProbe:
+      probe(action.task);
       break;
-    }
     case Action::Kind::kStart: {
       log_info("{}: all {} tasks are here", who_, tasks_.size());
       const std::lock_guard lock(mutex_);

@@ -81,6 +81,8 @@ class ControlPlane {
   void post(std::function<void()> event);
   void work();
   void tick();
+  void probe(int task);
+  void probed(int task, TcpProber::Outcome outcome);
   void perform(const MembershipCore::Actions& actions);
   void perform(const Action& action);
   void send_beats();
@@ -146,7 +148,8 @@ class ControlPlane {
   std::map<int, Dial> dials_;
   Clock::time_point next_notice_;
   Clock::time_point next_table_;
-  std::string last_notice_;
+  std::map<int, Clock::time_point> probe_again_;
+  bool draining_ = false;  // only waits for its links to end
 
   std::unique_ptr<TcpProber> prober_;
   std::thread thread_;

@@ -11,6 +11,7 @@
 
 #include "base/certificates.h"
 #include "base/hmac.h"
+#include "cluster/text.h"
 #include "tandem/error.h"
 
 namespace tandem::internal {
@@ -29,13 +30,11 @@ rpc::Refusal mismatch(std::string message) {
   return refusal(rpc::Refusal::MISMATCH, std::move(message));
 }
 
-// Text of a peer, fit to be shown.
-std::string printable(std::string text) {
-  constexpr std::size_t kLongest = 200;
-  if (text.size() > kLongest) text.resize(kLongest);
-  std::ranges::replace_if(
-      text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return text;
+// Text as it is if it can be shown so, else in quotes, escaped and cut: it goes into one line, and through
+// protobuf, which takes nothing but UTF-8.
+std::string shown(const std::string& text) {
+  constexpr std::size_t kLongest = 80;
+  return text.size() <= kLongest && is_printable_text(text) ? text : quote(text);
 }
 
 // task name to address
@@ -53,13 +52,16 @@ std::string first_difference(const std::map<std::string, std::string>& here,
                              const std::map<std::string, std::string>& there, const char* verb) {
   for (const auto& [key, value] : here) {
     const auto other = there.find(key);
-    if (other == there.end()) return fmt::format("{} {} {} here, and is not there", key, verb, value);
-    if (other->second != value)
-      return fmt::format("{} {} {} here, {} there", key, verb, value, printable(other->second));
+    if (other == there.end()) {
+      return fmt::format("{} {} {} here, and is not there", shown(key), verb, shown(value));
+    }
+    if (other->second != value) {
+      return fmt::format("{} {} {} here, {} there", shown(key), verb, shown(value), shown(other->second));
+    }
   }
   for (const auto& [key, value] : there) {
     if (!here.contains(key)) {
-      return fmt::format("{} {} {} there, and is not here", printable(key), verb, printable(value));
+      return fmt::format("{} {} {} there, and is not here", shown(key), verb, shown(value));
     }
   }
   return "";
@@ -147,7 +149,7 @@ std::optional<rpc::Refusal> judge(const Identity& self, const rpc::Hello& hello,
   }
   if (hello.to().type() != self.task->type || hello.to().index() != self.task->index) {
     return mismatch(fmt::format("this is {}, not {}:{}: two tasks have each other's address", us,
-                                printable(hello.to().type()), hello.to().index()));
+                                shown(hello.to().type()), hello.to().index()));
   }
   const std::string ours = self.cluster.to_json();
   if (hello.cluster() != ours) {
@@ -162,7 +164,7 @@ std::optional<rpc::Refusal> judge(const Identity& self, const rpc::Hello& hello,
     from = TaskId{hello.from().type(), hello.from().index()};
     const auto tasks = self.cluster.tasks();
     if (std::ranges::find(tasks, *from) == tasks.end() || *from == self.task) {
-      return mismatch(fmt::format("{} is no other task of this cluster", printable(from->name())));
+      return mismatch(fmt::format("{} is no other task of this cluster", shown(from->name())));
     }
     if (!incarnation_of(hello.incarnation())) return mismatch("a hello without an incarnation");
   }
@@ -171,7 +173,7 @@ std::optional<rpc::Refusal> judge(const Identity& self, const rpc::Hello& hello,
     if (std::ranges::find(certified_uris, wanted) == certified_uris.end()) {
       return mismatch(fmt::format("the certificate is not that of {}: expected {}, got {}",
                                   from ? from->name() : "an operator", wanted,
-                                  certified_uris.empty() ? "none" : printable(certified_uris.front())));
+                                  certified_uris.empty() ? "none" : shown(certified_uris.front())));
     }
   }
   if (from) {

@@ -6,13 +6,17 @@
 namespace tandem::internal {
 namespace {
 
-rpc::Refusal wrong_proof(const Security& security) {
+rpc::Refusal mismatch(const char* message) {
   rpc::Refusal refusal;
   refusal.set_reason(rpc::Refusal::MISMATCH);
-  refusal.set_message(security.mode == Security::Mode::kToken
-                          ? "this task runs with --security token, and the token is wrong or missing"
-                          : "this task runs without a token");
+  refusal.set_message(message);
   return refusal;
+}
+
+rpc::Refusal wrong_proof(const Security& security) {
+  return mismatch(security.mode == Security::Mode::kToken
+                      ? "this task runs with --security token, and the token is wrong or missing"
+                      : "this task runs without a token");
 }
 
 std::vector<std::string> certified_uris(const grpc::CallbackServerContext& context) {
@@ -74,10 +78,10 @@ void IncomingLink::OnReadDone(bool ok) {
   if (ok) {
     switch (in_.kind_case()) {
       case rpc::Frame::kHello:
-        go_on = hello_.empty() && take_hello(in_.hello());
+        go_on = nonce_.empty() && take_hello(in_.hello());
         break;
       case rpc::Frame::kProof:
-        go_on = !hello_.empty() && !admitted() && take_proof(in_.proof());
+        go_on = !nonce_.empty() && !admitted() && take_proof(in_.proof());
         break;
       case rpc::Frame::kBeat:
         go_on = admitted() && task_.has_value();
@@ -109,7 +113,10 @@ bool IncomingLink::take_proof(const rpc::Proof& proof) {
     return false;
   }
   rpc::Hello hello;
-  if (!hello.ParseFromString(hello_)) return false;
+  if (!hello.ParseFromString(hello_)) {
+    refuse(mismatch("the hello cannot be read: use one build of tandem"));
+    return false;
+  }
   if (const auto refusal = judge(self_, hello, certified_uris(context_))) {
     refuse(*refusal);
     return false;

@@ -7,10 +7,12 @@
 
 #include "base/log.h"
 #include "cluster/environment.h"
+#include "cluster/visible_cpus.h"
 
 namespace tandem::internal {
 
 std::vector<Device> devices_or_default(const std::vector<std::string>& names) {
+  keep_to_visible_cpus();
   return names.empty() ? default_devices() : resolve_devices(names);
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/random.h"
+#include "cluster/visible_cpus.h"
 #include "strategy/replica_random.h"
 #include "strategy/torch_device.h"
 #include "strategy/updater.h"
@@ -33,6 +34,7 @@ int threads_for(const StrategySetup& setup) {
                     "cores",
                     setup.threads_per_replica));
   }
+  keep_to_visible_cpus();  // the replicas are started by this thread
   if (setup.threads_per_replica > 0) return setup.threads_per_replica;
   return std::max(1, usable_cores() / static_cast<int>(setup.devices.size()));
 }

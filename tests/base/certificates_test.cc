@@ -13,6 +13,7 @@
 #include <iterator>
 #include <memory>
 #include <set>
+#include <vector>
 
 #include "base/files.h"
 #include "support/errors.h"
@@ -183,7 +184,8 @@ TEST(Certificates, AreNotMadeForWhatCannotBeATask) {
        {"", "0011", "00112233445566778899AABBCCDDEEFF", "../../../../etc/passwd/0123456789"})
     EXPECT_NE(message_of<InvalidArgument>([&] { task_subject(id, "worker", 0); }).find("32 hexadecimal"),
               std::string::npos);
-  for (const std::string job : {"", "wor/ker", "..", "worker,DNS:evil", std::string(41, 'w').c_str()})
+  for (const std::string& job :
+       std::vector<std::string>{"", "wor/ker", "..", "worker,DNS:evil", std::string(41, 'w')})
     EXPECT_NE(message_of<InvalidArgument>([&] { task_subject(kClusterId, job, 0); }).find("worker:1"),
               std::string::npos);
   EXPECT_THROW(task_subject(kClusterId, "worker", -1), InvalidArgument);

@@ -311,15 +311,22 @@ void Simulator::check_stop(int task, const Loss& loss) {
   const bool paused_itself = fates_[self.incarnation].last_pause_began >= Time(0);
   const bool onlooker = !roles_[static_cast<std::size_t>(task)].needed;
   if (faults_.partition || paused_itself || onlooker || !self.view) return;
-  decisions_.push_back({.view = self.view->digest(), .by = self.incarnation, .loss = loss});
+  decisions_.push_back({.view = self.view->digest(),
+                        .told = self.incarnation,
+                        .decider = self.view->members[static_cast<std::size_t>(loss.decided_by)],
+                        .loss = loss});
 }
 
 void Simulator::check_agreement() {
   for (const Decision& a : decisions_) {
     for (const Decision& b : decisions_) {
       const bool same = a.loss.incarnation == b.loss.incarnation && a.loss.evidence == b.loss.evidence;
-      // Only survivors have to agree.
-      if (same || a.view != b.view || fates_[a.by].crashed || fates_[b.by].crashed) continue;
+      // Only survivors have to; and a task that decides and dies before all have heard of it is a second
+      // fault.
+      const auto crashed = [&](const Decision& d) {
+        return fates_[d.told].crashed || fates_[d.decider].crashed;
+      };
+      if (same || a.view != b.view || crashed(a) || crashed(b)) continue;
       return fail(
           fmt::format("one task names task {} as lost, another one task {}", a.loss.task, b.loss.task));
     }

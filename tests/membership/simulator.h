@@ -122,7 +122,8 @@ class Simulator {
   std::vector<internal::View> views_;
   struct Decision {
     std::uint64_t view;
-    internal::Incarnation by;
+    internal::Incarnation told;
+    internal::Incarnation decider;
     internal::Loss loss;
   };
   std::vector<Decision> decisions_;

@@ -96,8 +96,16 @@ void OutgoingLink::OnReadDone(bool ok) {
     }
     return RemoveHold();
   }
+  // Whoever has not proved to know the token yet says nothing that counts, not even no.
+  const bool is_challenge = in_.kind_case() == rpc::Frame::kChallenge;
+  if (is_challenge == answered_) {
+    fault_ = "what answers there speaks out of turn";
+    cancel();
+    return StartRead(&in_);
+  }
   switch (in_.kind_case()) {
     case rpc::Frame::kChallenge:
+      answered_ = true;
       answer(in_.challenge());
       break;
     case rpc::Frame::kWelcome: {
@@ -139,7 +147,8 @@ void OutgoingLink::OnDone(const grpc::Status& status) {
   // The callee may destroy this object.
   const auto ended = std::move(events_.ended);
   const auto refusal = std::move(refusal_);
-  ended(refusal, refusal ? refusal->message() : reason_of(status));
+  const std::string reason = refusal ? refusal->message() : fault_.empty() ? reason_of(status) : fault_;
+  ended(refusal, reason);
 }
 
 }  // namespace tandem::internal

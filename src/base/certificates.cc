@@ -38,6 +38,8 @@ struct Free {
   void operator()(BIGNUM* number) const { BN_free(number); }
   void operator()(GENERAL_NAMES* names) const { GENERAL_NAMES_free(names); }
   void operator()(X509_EXTENSION* extension) const { X509_EXTENSION_free(extension); }
+  void operator()(X509* certificate) const { X509_free(certificate); }
+  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
 };
 template <typename T>
 using Owned = std::unique_ptr<T, Free>;
@@ -144,6 +146,26 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+template <typename Read>
+auto parse(const std::string& name, const std::string& text, const char* what, Read read) {
+  const Owned<BIO> memory(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+  check(memory != nullptr, "read a file");
+  auto parsed = read(memory.get());
+  ERR_clear_error();
+  if (!parsed) throw InvalidArgument(fmt::format("\"{}\" is not {} in PEM", name, what));
+  return parsed;
+}
+
+X509* parse_certificate(const std::string& name, const std::string& text) {
+  return parse(name, text, "a certificate",
+               [](BIO* memory) { return PEM_read_bio_X509(memory, nullptr, nullptr, nullptr); });
+}
+
+EVP_PKEY* parse_key(const std::string& name, const std::string& text) {
+  return parse(name, text, "a private key without a pass phrase",
+               [](BIO* memory) { return PEM_read_bio_PrivateKey(memory, nullptr, no_pass_phrase, nullptr); });
+}
+
 void check_cluster_id(const std::string& cluster_id) {
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   if (cluster_id.size() == 32 && std::all_of(cluster_id.begin(), cluster_id.end(), is_digit)) return;
@@ -215,20 +237,8 @@ CertificateAuthority CertificateAuthority::load(const std::string& folder) {
     throw NotFound(
         fmt::format("there is no certificate authority in \"{}\" (tandem certs init makes one)", folder));
   }
-  const auto parse = [](const std::string& path, const std::string& text, const char* what, auto read) {
-    const Owned<BIO> memory(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
-    check(memory != nullptr, "read a file");
-    auto parsed = read(memory.get());
-    ERR_clear_error();
-    if (!parsed) throw InvalidArgument(fmt::format("\"{}\" is not {} in PEM", path, what));
-    return parsed;
-  };
-  Certificate certificate(
-      parse(certificate_file, read_text(certificate_file), "a certificate",
-            [](BIO* memory) { return PEM_read_bio_X509(memory, nullptr, nullptr, nullptr); }));
-  Key key(parse(key_file, read_secret(key_file), "a private key without a pass phrase", [](BIO* memory) {
-    return PEM_read_bio_PrivateKey(memory, nullptr, no_pass_phrase, nullptr);
-  }));
+  Certificate certificate(parse_certificate(certificate_file, read_text(certificate_file)));
+  Key key(parse_key(key_file, read_secret(key_file)));
   if (X509_check_private_key(certificate.get(), key.get()) != 1) {
     ERR_clear_error();
     throw InvalidArgument(
@@ -279,6 +289,27 @@ IssuedCertificate CertificateAuthority::issue(const CertificateSubject& subject,
   return {.certificate = to_pem(made),
           .key = to_pem(key.get()),
           .valid_until = date_of(X509_get0_notAfter(made))};
+}
+
+void check_certificate(const std::string& name, const std::string& certificate, const std::string& key,
+                       const std::string& authority) {
+  const Owned<X509> own(parse_certificate(name, certificate));
+  const Owned<X509> signer(parse_certificate(name + "'s authority", authority));
+  const Owned<EVP_PKEY> own_key(parse_key(name + "'s key", key));
+  const bool is_key = X509_check_private_key(own.get(), own_key.get()) == 1;
+  const bool is_signer = X509_verify(own.get(), X509_get0_pubkey(signer.get())) == 1;
+  ERR_clear_error();
+  const auto fail = [&](const std::string& what) {
+    throw InvalidArgument(fmt::format("\"{}\" {}; `tandem certs issue` makes new ones", name, what));
+  };
+  if (!is_signer) fail("is not signed by the authority beside it, ca.pem");
+  if (!is_key) fail("does not belong to the key beside it, key.pem");
+  if (X509_cmp_current_time(X509_get0_notAfter(own.get())) < 0) {
+    fail(fmt::format("expired on {}", date_of(X509_get0_notAfter(own.get()))));
+  }
+  if (X509_cmp_current_time(X509_get0_notBefore(own.get())) > 0) {
+    fail(fmt::format("is good from {} only: is the clock right?", date_of(X509_get0_notBefore(own.get()))));
+  }
 }
 
 void save_certificate(const std::string& folder, const IssuedCertificate& issued, const std::string& ca) {

@@ -64,6 +64,12 @@ class CertificateAuthority {
   std::string certificate_pem_;
 };
 
+// Throws InvalidArgument, beginning with `name`, unless the certificate is good today, signed by the
+// authority and has this key. Who is refused for his own certificate is told so here; the other side of a
+// connection only hangs up.
+void check_certificate(const std::string& name, const std::string& certificate, const std::string& key,
+                       const std::string& authority);
+
 // Makes or replaces `folder`, in one step, with cert.pem, key.pem (mode 0600) and ca.pem, the authority's
 // certificate. Its parent must exist.
 void save_certificate(const std::string& folder, const IssuedCertificate& issued, const std::string& ca);

@@ -279,8 +279,10 @@ bool MembershipCore::in_doubt(int task) const {
 bool MembershipCore::all_know(Time now) const {
   for (int task = 0; task < tasks(); ++task) {
     const Peer& known = peer(task);
+    // One that is done still watches those that are not.
     const bool there = is_peer(task) && heard_lately(now, known) && !known.link_broken &&
-                       known.lost == Evidence::kNone && !has_ended(known.phase);
+                       known.lost == Evidence::kNone && known.phase != Phase::kLeft &&
+                       known.phase != Phase::kStopped;
     if (there && known.last->sightings[static_cast<std::size_t>(options_.self)].phase != phase_) return false;
   }
   return true;

@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/hmac.h"
@@ -233,14 +234,18 @@ void ControlPlane::set_progress(std::int64_t step, double examples_per_second) {
 // --- What gRPC's threads call.
 
 void ControlPlane::opened(const std::shared_ptr<IncomingLink>& link) {
-  std::size_t half_open = 0;
+  std::vector<std::shared_ptr<IncomingLink>> half_open;
   {
     const std::lock_guard lock(links_mutex_);
     incoming_.insert(link);
-    half_open = static_cast<std::size_t>(
-        std::ranges::count_if(incoming_, [](const auto& l) { return !l->admitted(); }));
+    std::ranges::copy_if(incoming_, std::back_inserter(half_open),
+                         [](const auto& other) { return other->half_open(); });
   }
-  if (half_open > kHalfOpenLinks) link->close("too many handshakes at once");
+  if (half_open.size() <= kHalfOpenLinks) return;
+  // The oldest goes: a task of the cluster needs a few milliseconds, a stranger who waits keeps nobody out.
+  const auto oldest =
+      std::ranges::min_element(half_open, {}, [](const auto& other) { return other->opened_at(); });
+  (*oldest)->close("too many handshakes at once");
 }
 
 std::optional<rpc::Refusal> ControlPlane::admit(IncomingLink& link) {
@@ -276,7 +281,16 @@ void ControlPlane::receive(IncomingLink& link, const rpc::Beat& message) {
   if (!beat) return link.close("not a beat");
   {
     const std::lock_guard lock(links_mutex_);
-    if (const auto known = present_.find(task); known != present_.end()) known->second.heard = Clock::now();
+    const auto known = present_.find(task);
+    if (known != present_.end() && known->second.incarnation == link.incarnation()) {
+      known->second.heard = Clock::now();
+    }
+  }
+  {
+    // Only a peer that goes wild could fill the mailbox, and what a beat says will be said again. Nothing
+    // else may get lost: the end of a link is told once.
+    const std::lock_guard lock(mutex_);
+    if (mailbox_.size() >= kMailboxSize) return;
   }
   {
     // A peer that floods us loses beats; what they say will be said again.
@@ -543,7 +557,7 @@ void ControlPlane::drop_slow_links() {
   {
     const std::lock_guard lock(links_mutex_);
     for (const auto& link : incoming_) {
-      if (!link->admitted() && Clock::now() - link->opened_at() > kHandshakePatience) slow.push_back(link);
+      if (link->half_open() && Clock::now() - link->opened_at() > kHandshakePatience) slow.push_back(link);
     }
   }
   for (const auto& link : slow) link->close("the handshake took too long");

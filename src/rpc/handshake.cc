@@ -156,7 +156,8 @@ std::optional<rpc::Refusal> judge(const Identity& self, const rpc::Hello& hello,
     // The order of the jobs does not matter.
     const auto a = nlohmann::json::parse(ours);
     const auto b = nlohmann::json::parse(hello.cluster(), nullptr, /*allow_exceptions=*/false);
-    if (a != b)
+    // What is no JSON at all is neither equal nor unequal to anything.
+    if (!b.is_object() || a != b)
       return mismatch(fmt::format("clusters differ: {}", cluster_difference(self.cluster, hello.cluster())));
   }
   std::optional<TaskId> from;

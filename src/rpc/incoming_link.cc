@@ -40,6 +40,11 @@ std::shared_ptr<IncomingLink> IncomingLink::open(const Identity& self, Events ev
 IncomingLink::IncomingLink(const Identity& self, Events events, grpc::CallbackServerContext& context)
     : self_(self), events_(std::move(events)), context_(context) {}
 
+bool IncomingLink::half_open() const {
+  const std::lock_guard lock(mutex_);
+  return !admitted() && !finished_;
+}
+
 void IncomingLink::send(rpc::Frame frame) {
   const std::lock_guard lock(mutex_);
   write(std::move(frame));

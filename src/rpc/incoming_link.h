@@ -35,6 +35,8 @@ class IncomingLink final : public grpc::ServerBidiReactor<rpc::Frame, rpc::Frame
   const std::optional<TaskId>& task() const { return task_; }  // empty: an observer
   const Incarnation& incarnation() const { return incarnation_; }
   bool admitted() const { return admitted_.load(std::memory_order_acquire); }
+  // Neither admitted nor closed.
+  bool half_open() const;
   std::chrono::steady_clock::time_point opened_at() const { return opened_at_; }
 
   // As OutgoingLink::send().
@@ -67,7 +69,7 @@ class IncomingLink final : public grpc::ServerBidiReactor<rpc::Frame, rpc::Frame
   Incarnation incarnation_;
   std::atomic<bool> admitted_{false};
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   bool finished_ = false;
   bool writing_ = false;
   bool finish_after_write_ = false;

@@ -4,6 +4,7 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <array>
 #include <utility>
 
 #include "rpc/limits.h"
@@ -26,12 +27,30 @@ grpc::ChannelArguments channel_arguments(const Identity& self, const TaskId& to)
   return arguments;
 }
 
-// gRPC's words about a connection, without its own addresses and file names.
-std::string reason_of(const grpc::Status& status) {
+// What gRPC's words about a connection mean to someone who has to mend it.
+std::string reason_of(const grpc::Status& status, bool was_welcome) {
+  struct Meaning {
+    const char* words;
+    const char* meaning;
+  };
+  constexpr std::array kMeanings{
+      Meaning{"certificate verify failed", "its certificate has expired or is of another authority"},
+      Meaning{"CERTIFICATE_VERIFY_FAILED", "its certificate has expired or is of another authority"},
+      Meaning{"is not in peer certificate", "its certificate is of another task or another cluster"},
+      Meaning{"wrong version number", "it speaks no TLS: is its --security another one?"},
+      Meaning{"WRONG_VERSION_NUMBER", "it speaks no TLS: is its --security another one?"},
+  };
   const std::string& text = status.error_message();
-  for (const char* known : {"Connection refused", "No route to host", "Network is unreachable",
-                            "Connection reset", "Connection timed out", "Name or service not known",
-                            "Domain name not found", "CERTIFICATE_VERIFY_FAILED", "handshake"}) {
+  if (text.find("Socket closed") != std::string::npos) {
+    return was_welcome ? "the connection broke"
+                       : "it hung up: has it the same --security, and certificates of one authority?";
+  }
+  for (const auto& [words, meaning] : kMeanings) {
+    if (text.find(words) != std::string::npos) return meaning;
+  }
+  for (const char* known :
+       {"Connection refused", "No route to host", "Network is unreachable", "Connection reset",
+        "Connection timed out", "Name or service not known", "Domain name not found"}) {
     if (text.find(known) != std::string::npos) return known;
   }
   return text.empty() ? "the connection ended" : text.substr(0, text.find('\n'));
@@ -96,8 +115,16 @@ void OutgoingLink::OnReadDone(bool ok) {
     }
     return RemoveHold();
   }
+  // Whoever has not proved to know the token yet says nothing that counts, not even no.
+  const bool is_challenge = in_.kind_case() == rpc::Frame::kChallenge;
+  if (is_challenge == answered_) {
+    fault_ = "what answers there speaks out of turn";
+    cancel();
+    return StartRead(&in_);
+  }
   switch (in_.kind_case()) {
     case rpc::Frame::kChallenge:
+      answered_ = true;
       answer(in_.challenge());
       break;
     case rpc::Frame::kWelcome: {
@@ -139,7 +166,10 @@ void OutgoingLink::OnDone(const grpc::Status& status) {
   // The callee may destroy this object.
   const auto ended = std::move(events_.ended);
   const auto refusal = std::move(refusal_);
-  ended(refusal, refusal ? refusal->message() : reason_of(status));
+  const std::string reason = refusal          ? refusal->message()
+                             : fault_.empty() ? reason_of(status, welcomed_)
+                                              : fault_;
+  ended(refusal, reason);
 }
 
 }  // namespace tandem::internal

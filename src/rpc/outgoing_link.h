@@ -59,7 +59,10 @@ class OutgoingLink final : public grpc::ClientBidiReactor<rpc::Frame, rpc::Frame
   rpc::Frame in_;
   rpc::Frame out_;
   std::optional<rpc::Frame> next_;
+  // Of the reading side alone.
+  bool answered_ = false;
   std::optional<rpc::Refusal> refusal_;
+  std::string fault_;
 };
 
 }  // namespace tandem::internal

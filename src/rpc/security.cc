@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/certificates.h"
 #include "base/secret_file.h"
 #include "tandem/error.h"
 
@@ -55,6 +56,7 @@ Security load_security(const SecurityOptions& options, const std::optional<TaskI
     security.certificate = read_certificate(folder / "cert.pem");
     security.authority = read_certificate(folder / "ca.pem");
     security.key = read_secret((folder / "key.pem").string());
+    check_certificate((folder / "cert.pem").string(), security.certificate, security.key, security.authority);
     return security;
   }
   if (!options.mode.empty() && options.mode != "insecure") {

@@ -83,5 +83,32 @@ TEST(Membership, TheSimulatorCatchesDecisionsThatNobodyWaitsFor) {
   EXPECT_GT(violations(faults, [](MembershipOptions& options) { options.take_over = milliseconds(0); }), 0);
 }
 
+// Two that finish at the same time: the first to go must not look dead to the other.
+TEST(Membership, ATaskThatIsDoneStaysUntilTheOthersThatAreDoneKnow) {
+  const auto core_of = [](int self) {
+    return internal::MembershipCore({.tasks = {{}, {}},
+                                     .self = self,
+                                     .incarnation = {.high = 1, .low = 1u + static_cast<unsigned>(self)}},
+                                    milliseconds(0));
+  };
+  internal::MembershipCore a = core_of(0);
+  internal::MembershipCore b = core_of(1);
+  const milliseconds now(10);
+  for (int i = 0; i < 4; ++i) {
+    a.on_beat(now, b.beat(now));
+    b.on_beat(now, a.beat(now));
+  }
+  ASSERT_EQ(a.phase(), internal::Phase::kRunning);
+  ASSERT_EQ(b.phase(), internal::Phase::kRunning);
+  b.finish(now);
+  a.finish(now);
+  a.on_beat(now, b.beat(now));
+  EXPECT_FALSE(a.all_know(now)) << "b has not heard that a is done";
+  b.on_beat(now, a.beat(now));
+  a.on_beat(now, b.beat(now));
+  EXPECT_TRUE(a.all_know(now));
+  EXPECT_TRUE(b.all_know(now));
+}
+
 }  // namespace
 }  // namespace tandem::testing_support

@@ -6,7 +6,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "base/hmac.h"
@@ -14,6 +13,7 @@
 #include "base/net.h"
 #include "rpc/beat_codec.h"
 #include "rpc/limits.h"
+#include "rpc/words.h"
 
 namespace tandem::internal {
 namespace {
@@ -38,46 +38,6 @@ MembershipOptions membership_options(const ControlPlaneOptions& options, int sel
           .join_timeout = options.join_timeout};
 }
 
-const char* name_of(Evidence evidence) {
-  switch (evidence) {
-    case Evidence::kDead:
-      return "dead";
-    case Evidence::kRestarted:
-      return "restarted";
-    case Evidence::kUnreachable:
-      return "unreachable";
-    case Evidence::kLink:
-      return "link";
-    case Evidence::kLeft:
-      return "left";
-    case Evidence::kStalled:
-      return "stalled";
-    case Evidence::kNone:
-      break;
-  }
-  return "none";
-}
-
-const char* story_of(Evidence evidence) {
-  switch (evidence) {
-    case Evidence::kDead:
-      return "is dead: its connection broke and its port refuses new ones";
-    case Evidence::kRestarted:
-      return "was restarted: another process answers at its address";
-    case Evidence::kUnreachable:
-      return "is unreachable: nobody who was asked hears it";
-    case Evidence::kLink:
-      return "cannot hear another task that others hear";
-    case Evidence::kLeft:
-      return "left before the end";
-    case Evidence::kStalled:
-      return "stood still for so long that the others ended without it";
-    case Evidence::kNone:
-      break;
-  }
-  return "is lost";
-}
-
 }  // namespace
 
 class ControlPlane::Service final : public rpc::Control::CallbackService {
@@ -91,7 +51,7 @@ class ControlPlane::Service final : public rpc::Control::CallbackService {
          .beat = [this](IncomingLink& from, const rpc::Beat& beat) { plane_.receive(from, beat); },
          .ended = [this](IncomingLink& from) { plane_.closed(from); }},
         *context);
-    plane_.opened(link);
+    plane_.guests_.opened(link);
     return link.get();
   }
 
@@ -233,45 +193,15 @@ void ControlPlane::set_progress(std::int64_t step, double examples_per_second) {
 
 // --- What gRPC's threads call.
 
-void ControlPlane::opened(const std::shared_ptr<IncomingLink>& link) {
-  std::vector<std::shared_ptr<IncomingLink>> half_open;
-  {
-    const std::lock_guard lock(links_mutex_);
-    incoming_.insert(link);
-    std::ranges::copy_if(incoming_, std::back_inserter(half_open),
-                         [](const auto& other) { return other->half_open(); });
-  }
-  if (half_open.size() <= kHalfOpenLinks) return;
-  // The oldest goes: a task of the cluster needs a few milliseconds, a stranger who waits keeps nobody out.
-  const auto oldest =
-      std::ranges::min_element(half_open, {}, [](const auto& other) { return other->opened_at(); });
-  (*oldest)->close("too many handshakes at once");
-}
-
 std::optional<rpc::Refusal> ControlPlane::admit(IncomingLink& link) {
-  if (!link.task()) return std::nullopt;
-  const int task = rank_of(*link.task());
-  const std::lock_guard lock(links_mutex_);
-  const auto known = present_.find(task);
-  if (known != present_.end() && known->second.links > 0 && known->second.incarnation != link.incarnation() &&
-      Clock::now() - known->second.heard < std::chrono::milliseconds(500)) {
-    rpc::Refusal refusal;
-    refusal.set_reason(rpc::Refusal::TAKEN);
-    refusal.set_message(fmt::format(
-        "another process is {} already, and it is alive: two have the same task index", link.task()->name()));
-    return refusal;
-  }
+  const auto refusal = guests_.admit(link);
+  if (refusal || !link.task()) return refusal;
   // It is there: no need to back off from dialling it.
-  post([this, task] {
+  post([this, task = rank_of(*link.task())] {
     Dial& attempt = dials_.at(task);
     attempt.back_off = milliseconds(0);
     if (!attempt.link && !draining_) dial(task, attempt);
   });
-  if (known == present_.end() || known->second.incarnation != link.incarnation()) {
-    present_[task] = {.incarnation = link.incarnation(), .heard = Clock::now(), .links = 1};
-  } else {
-    ++known->second.links;
-  }
   return std::nullopt;
 }
 
@@ -279,21 +209,10 @@ void ControlPlane::receive(IncomingLink& link, const rpc::Beat& message) {
   const int task = rank_of(*link.task());
   auto beat = decode(message, static_cast<int>(tasks_.size()), task, link.incarnation());
   if (!beat) return link.close("not a beat");
-  {
-    const std::lock_guard lock(links_mutex_);
-    const auto known = present_.find(task);
-    if (known != present_.end() && known->second.incarnation == link.incarnation()) {
-      known->second.heard = Clock::now();
-    }
-  }
+  guests_.heard(link);
   {
     // Only a peer that goes wild could fill the mailbox, and what a beat says will be said again. Nothing
     // else may get lost: the end of a link is told once.
-    const std::lock_guard lock(mutex_);
-    if (mailbox_.size() >= kMailboxSize) return;
-  }
-  {
-    // A peer that floods us loses beats; what they say will be said again.
     const std::lock_guard lock(mutex_);
     if (mailbox_.size() >= kMailboxSize) return;
   }
@@ -301,19 +220,7 @@ void ControlPlane::receive(IncomingLink& link, const rpc::Beat& message) {
 }
 
 void ControlPlane::closed(IncomingLink& link) {
-  bool was_present = false;
-  {
-    const std::lock_guard lock(links_mutex_);
-    std::erase_if(incoming_, [&](const auto& other) { return other.get() == &link; });
-    if (link.admitted() && link.task()) {
-      const auto known = present_.find(rank_of(*link.task()));
-      if (known != present_.end() && known->second.incarnation == link.incarnation()) {
-        was_present = --known->second.links == 0;
-        if (was_present) present_.erase(known);
-      }
-    }
-  }
-  if (!was_present) return;
+  if (!guests_.closed(link)) return;
   post([this, task = rank_of(*link.task()), incarnation = link.incarnation()] {
     if (core_.sighting(now(), task).incarnation == incarnation) perform(core_.on_link_lost(now(), task));
   });
@@ -358,7 +265,7 @@ void ControlPlane::work() {
 void ControlPlane::tick() {
   perform(core_.on_tick(now()));
   dial();
-  drop_slow_links();
+  guests_.drop_slow();
   if (Clock::now() >= next_table_) {
     tell_observers();
     next_table_ = Clock::now() + kTableInterval;
@@ -552,17 +459,6 @@ void ControlPlane::dial_ended(int task, std::uint64_t number, const std::optiona
   changed_.notify_all();
 }
 
-void ControlPlane::drop_slow_links() {
-  std::vector<std::shared_ptr<IncomingLink>> slow;
-  {
-    const std::lock_guard lock(links_mutex_);
-    for (const auto& link : incoming_) {
-      if (link->half_open() && Clock::now() - link->opened_at() > kHandshakePatience) slow.push_back(link);
-    }
-  }
-  for (const auto& link : slow) link->close("the handshake took too long");
-}
-
 std::string ControlPlane::missing_tasks() const {
   std::vector<std::string> missing;
   for (const int task : core_.missing(now())) {
@@ -575,36 +471,8 @@ void ControlPlane::say_who_is_missing() {
   log_info("{}: waiting for {} of {}: {}", who_, core_.missing(now()).size(), tasks_.size(), missing_tasks());
 }
 
-std::string ControlPlane::state_of(int task) const {
-  const Sighting sighting = core_.sighting(now(), task);
-  if (sighting.lost != Evidence::kNone) return tandem::internal::name_of(sighting.lost);
-  switch (sighting.phase) {
-    case Phase::kAbsent:
-      return "missing";
-    case Phase::kJoining:
-      return "joining";
-    case Phase::kReady:
-      return "ready";
-    case Phase::kRunning:
-      return sighting.silence > milliseconds(600) ? "silent" : "running";
-    case Phase::kDone:
-      return "done";
-    case Phase::kLeft:
-      return "left";
-    case Phase::kStopped:
-      return "stopped";
-  }
-  return "unknown";
-}
-
 void ControlPlane::tell_observers() {
-  std::vector<std::shared_ptr<IncomingLink>> observers;
-  {
-    const std::lock_guard lock(links_mutex_);
-    for (const auto& link : incoming_) {
-      if (link->admitted() && !link->task()) observers.push_back(link);
-    }
-  }
+  const auto observers = guests_.observers();
   if (observers.empty()) return;
   rpc::Frame frame;
   rpc::Table& table = *frame.mutable_table();
@@ -620,7 +488,7 @@ void ControlPlane::tell_observers() {
     rpc::TaskStatus& row = *table.add_tasks();
     set_task(*row.mutable_task(), task);
     row.set_address(address_of(task));
-    row.set_state(state_of(task));
+    row.set_state(state_of(core_.sighting(now(), task)));
     const Beat* last = task == self_ ? &own : core_.last_beat(task) ? &*core_.last_beat(task) : nullptr;
     const Time silence = core_.sighting(now(), task).silence;
     row.set_silence_ms(silence == Time::max() ? -1 : silence.count());

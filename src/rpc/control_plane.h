@@ -11,13 +11,13 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/tcp_prober.h"
 #include "cluster/membership_core.h"
+#include "rpc/guests.h"
 #include "rpc/handshake.h"
 #include "rpc/incoming_link.h"
 #include "rpc/outgoing_link.h"
@@ -72,7 +72,6 @@ class ControlPlane {
   };
 
   // Called by IncomingLink.
-  void opened(const std::shared_ptr<IncomingLink>& link);
   std::optional<rpc::Refusal> admit(IncomingLink& link);
   void receive(IncomingLink& link, const rpc::Beat& message);
   void closed(IncomingLink& link);
@@ -90,13 +89,11 @@ class ControlPlane {
   void dial(int task, Dial& dial);
   void dial_ended(int task, std::uint64_t number, const std::optional<rpc::Refusal>& refusal,
                   const std::string& reason);
-  void drop_slow_links();
   void tell_observers();
   void say_who_is_missing();
   std::string missing_tasks() const;
   void stopped(const Loss& loss);
   void publish();
-  std::string state_of(int task) const;
 
   int rank_of(const TaskId& task) const;
   const std::string& address_of(int task) const {
@@ -121,15 +118,7 @@ class ControlPlane {
   std::atomic<double> examples_per_second_{0};
   std::atomic<bool> has_lost_{false};
 
-  // The streams from others, for the control thread to look at.
-  std::mutex links_mutex_;
-  std::set<std::shared_ptr<IncomingLink>> incoming_;
-  struct Present {
-    Incarnation incarnation;
-    Clock::time_point heard;
-    int links;
-  };
-  std::map<int, Present> present_;  // by task: the process whose link stands
+  Guests guests_;
 
   mutable std::mutex mutex_;
   std::condition_variable mail_;

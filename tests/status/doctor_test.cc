@@ -11,7 +11,6 @@ namespace tandem {
 namespace {
 
 using internal::FileDescriptor;
-using testing_support::BackgroundProcess;
 using testing_support::has;
 using testing_support::ProcessResult;
 using testing_support::run_tandem;
@@ -81,8 +80,8 @@ TEST(Doctor, AsksTasksThatRunEvenWithADeadProxy) {
                                        "grpc_proxy"};
   for (const char* name : names) setenv(name, "http://127.0.0.1:9", 1);
   workers.start_all(kLong);
-  ASSERT_TRUE(workers.says(0, "started"));
-  ASSERT_TRUE(workers.says(1, "started"));
+  workers.task(0).wait_for("started");
+  workers.task(1).wait_for("started");
   const Diagnosis found = doctor({"--worker_hosts", workers.hosts(), "--task_index", "0"});
   const int status = run_tandem({"status", "--worker_hosts", workers.hosts()}).exit_code;
   for (const char* name : names) unsetenv(name);
@@ -102,7 +101,7 @@ TEST(Doctor, AsksTasksThatRunEvenWithADeadProxy) {
 TEST(Doctor, KnowsAnotherCluster) {
   Workers workers(2);
   workers.start(1, kLong);
-  ASSERT_TRUE(workers.says(1, "listens at"));
+  workers.task(1).wait_for("listens at");
   const Workers other(1);
   const Diagnosis found =
       doctor({"--worker_hosts", fmt::format("{},127.0.0.1:{}", other.hosts(), workers.port(1))});

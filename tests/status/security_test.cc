@@ -31,7 +31,7 @@ TEST(StatusSecurity, AsksWithTheToken) {
   const Words wrong = token("wrong", 'b');
   Workers workers(1);
   workers.start_all(right + Words{"--steps", "100000"});
-  ASSERT_TRUE(workers.says(0, "started"));
+  workers.task(0).wait_for("started");
   const Words status{"status", "--worker_hosts", workers.hosts()};
   const Words doctor{"doctor", "--worker_hosts", workers.hosts()};
   EXPECT_EQ(run_tandem(status + right).exit_code, 0);
@@ -56,7 +56,7 @@ TEST(StatusSecurity, AsksWithTheCertificateOfAnOperator) {
   issue("worker-0", internal::task_subject(cluster.id(), "worker", 0));
   const Words all{"--security", "tls", "--certs", folder.path()};
   workers.start_all(all + Words{"--steps", "100000"});
-  ASSERT_TRUE(workers.says(0, "started"));
+  workers.task(0).wait_for("started");
   const Words status{"status", "--worker_hosts", workers.hosts()};
   const Words doctor{"doctor", "--worker_hosts", workers.hosts()};
 

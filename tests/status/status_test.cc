@@ -16,12 +16,12 @@
 namespace tandem {
 namespace {
 
-using testing_support::BackgroundProcess;
 using testing_support::eventually;
 using testing_support::has;
 using testing_support::ProcessResult;
 using testing_support::run_process;
 using testing_support::run_tandem;
+using testing_support::RunningProgram;
 using testing_support::TempFolder;
 using testing_support::Workers;
 
@@ -38,8 +38,8 @@ nlohmann::json told(const std::vector<std::string>& arguments) {
 TEST(Status, ShowsTheTasksOfARun) {
   Workers workers(2);
   workers.start_all(kLong);
-  ASSERT_TRUE(workers.says(0, "started"));
-  ASSERT_TRUE(workers.says(1, "started"));
+  workers.task(0).wait_for("started");
+  workers.task(1).wait_for("started");
   nlohmann::json table;
   ASSERT_TRUE(eventually([&] {
     table = told({"--worker_hosts", workers.hosts()});
@@ -67,7 +67,7 @@ TEST(Status, ShowsTheTasksOfARun) {
 TEST(Status, TakesAClusterWithoutATask) {
   Workers workers(2);
   workers.start(0, kLong);
-  ASSERT_TRUE(workers.says(0, "listens at"));
+  workers.task(0).wait_for("listens at");
   const std::string cluster = fmt::format(R"({{"cluster": {{"worker": ["127.0.0.1:{}", "127.0.0.1:{}"]}}}})",
                                           workers.port(0), workers.port(1));
   const ProcessResult variable = run_tandem({"status"}, {"TF_CONFIG=" + cluster});
@@ -82,7 +82,7 @@ TEST(Status, TakesAClusterWithoutATask) {
 TEST(Status, AsksAnotherWhenOneDoesNotAnswer) {
   Workers workers(3);
   workers.start(2, kLong);
-  ASSERT_TRUE(workers.says(2, "listens at"));
+  workers.task(2).wait_for("listens at");
   EXPECT_EQ(told({"--worker_hosts", workers.hosts()})["teller"], "worker:2");
   EXPECT_EQ(told({"--worker_hosts", workers.hosts(), "--task", "worker:1"})["teller"], "worker:2");
 }
@@ -100,7 +100,7 @@ TEST(Status, NamesEveryTaskWhenNoneAnswers) {
 TEST(Status, SaysWhyItIsRefused) {
   Workers workers(2);
   workers.start(0, kLong);
-  ASSERT_TRUE(workers.says(0, "listens at"));
+  workers.task(0).wait_for("listens at");
   const Workers other(1);
   const ProcessResult wrong = run_tandem(
       {"status", "--worker_hosts", fmt::format("127.0.0.1:{},{}", workers.port(0), other.hosts())});
@@ -132,7 +132,7 @@ TEST(Status, NamesAWrongFlag) {
 TEST(StatusWatch, SaysThatTheRunHasEnded) {
   Workers workers(2);
   workers.start_all({"--steps", "30", "--step_ms", "50"});
-  ASSERT_TRUE(workers.says(0, "listens at"));
+  workers.task(0).wait_for("listens at");
   const ProcessResult result = run_tandem({"status", "--watch", "--worker_hosts", workers.hosts()});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_TRUE(has(result.out, "running")) << result.out;
@@ -146,7 +146,7 @@ TEST(StatusWatch, SaysThatTheRunHasEnded) {
 TEST(StatusWatch, PrintsJsonByTheLine) {
   Workers workers(1);
   workers.start_all({"--steps", "30", "--step_ms", "50"});
-  ASSERT_TRUE(workers.says(0, "listens at"));
+  workers.task(0).wait_for("listens at");
   const ProcessResult result = run_tandem({"status", "--watch", "--json", "--worker_hosts", workers.hosts()});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   std::istringstream lines(result.out);
@@ -162,13 +162,13 @@ TEST(StatusWatch, PrintsJsonByTheLine) {
 TEST(StatusWatch, NamesATaskThatIsKilled) {
   Workers workers(3);
   workers.start_all(kLong);
-  ASSERT_TRUE(workers.says(0, "started"));
-  BackgroundProcess watch(
+  workers.task(0).wait_for("started");
+  RunningProgram watch(
       {std::string(TANDEM_BIN) + "/tandem", "status", "--watch", "--worker_hosts", workers.hosts()});
-  ASSERT_TRUE(eventually([&] { return has(watch.output(), "running"); })) << watch.output();
+  watch.wait_for("running");
   workers.task(1).send(SIGKILL);
-  EXPECT_EQ(watch.wait(), 0) << watch.output();
-  EXPECT_TRUE(has(watch.output(), "the run has ended: worker:1 dead")) << watch.output();
+  EXPECT_EQ(watch.wait(), 0) << watch.out;
+  EXPECT_TRUE(has(watch.out, "the run has ended: worker:1 dead")) << watch.out;
   EXPECT_EQ(workers.task(0).wait(), 75);
   EXPECT_EQ(workers.task(2).wait(), 75);
   EXPECT_EQ(run_tandem({"status", "--worker_hosts", workers.hosts()}).exit_code, 75);
@@ -191,16 +191,16 @@ TEST(StatusWatch, GoesOnWithAnotherTeller) {
                                      "--task_index",
                                      "0"};
     command.insert(command.end(), kLong.begin(), kLong.end());
-    return std::make_unique<BackgroundProcess>(command);
+    return std::make_unique<RunningProgram>(command);
   };
   const auto worker = start("worker");
   const auto evaluator = start("evaluator");
-  ASSERT_TRUE(eventually([&] { return has(evaluator->output(), "started"); })) << evaluator->output();
-  BackgroundProcess watch({std::string(TANDEM_BIN) + "/tandem", "status", "--watch", "--json",
-                           "--cluster_file", file, "--task", "evaluator:0"});
-  ASSERT_TRUE(eventually([&] { return has(watch.output(), R"("teller":"evaluator:0")"); })) << watch.output();
+  evaluator->wait_for("started");
+  RunningProgram watch({std::string(TANDEM_BIN) + "/tandem", "status", "--watch", "--json", "--cluster_file",
+                        file, "--task", "evaluator:0"});
+  watch.wait_for(R"("teller":"evaluator:0")");
   evaluator->send(SIGKILL);
-  EXPECT_TRUE(eventually([&] { return has(watch.output(), R"("teller":"worker:0")"); })) << watch.output();
+  watch.wait_for(R"("teller":"worker:0")");
   nlohmann::json table;
   EXPECT_TRUE(eventually([&] {
     table = told({"--cluster_file", file, "--task", "evaluator:0"});
@@ -222,10 +222,10 @@ TEST(StatusWatch, DrawsInPlaceOnATerminal) {
   ASSERT_EQ(ioctl(inside.get(), TIOCSWINSZ, &size), 0);
   Workers workers(2);
   workers.start_all(kLong);
-  ASSERT_TRUE(workers.says(0, "started"));
-  BackgroundProcess watch({"/usr/bin/env", "TERM=xterm", std::string(TANDEM_BIN) + "/tandem", "status",
-                           "--watch", "--worker_hosts", workers.hosts()},
-                          inside.get());
+  workers.task(0).wait_for("started");
+  RunningProgram watch({"/usr/bin/env", "TERM=xterm", std::string(TANDEM_BIN) + "/tandem", "status",
+                        "--watch", "--worker_hosts", workers.hosts()},
+                       inside.get());
   std::string seen;
   EXPECT_TRUE(eventually([&] {
     pollfd end{terminal.get(), POLLIN, 0};

@@ -154,11 +154,11 @@ TEST(Partition, IsNamedOnBothSides) {
   std::list<RunningProgram> tasks;
   std::vector<RunningProgram*> task;
   for (int node = 0; node < 3; ++node) {
-    tasks.emplace_back(std::vector<std::string>{TANDEM_BIN "/hello_cluster", "--worker_hosts", hosts,
-                                                "--task_index", std::to_string(node), "--steps", "100000",
-                                                "--step_ms", "5", "--insecure_network"},
-                       -1, networks.process(node));
-    task.push_back(&tasks.back());
+    std::vector<std::string> command = networks.enter(node);
+    command.insert(command.end(),
+                   {TANDEM_BIN "/hello_cluster", "--worker_hosts", hosts, "--task_index",
+                    std::to_string(node), "--steps", "100000", "--step_ms", "5", "--insecure_network"});
+    task.push_back(&tasks.emplace_back(command));
   }
   for (auto* program : task) program->word_after(" started ");
   networks.cut_off(2);

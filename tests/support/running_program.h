@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -24,10 +23,8 @@ namespace tandem::testing_support {
 // ones, and the signals of a program started at a terminal. What it prints, on either stream, comes in `out`.
 class RunningProgram {
  public:
-  // `stdout_to`: instead of a pipe that the test reads. `network_of`: a process whose network namespace it
-  // gets.
-  explicit RunningProgram(const std::vector<std::string>& command, int stdout_to = -1,
-                          pid_t network_of = -1) {
+  // `stdout_to`: instead of a pipe that the test reads.
+  explicit RunningProgram(const std::vector<std::string>& command, int stdout_to = -1) {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) throw std::runtime_error("pipe2 failed");
     read_end_ = internal::FileDescriptor(ends[0]);
@@ -35,20 +32,14 @@ class RunningProgram {
     std::vector<char*> arguments;
     for (const auto& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
     arguments.push_back(nullptr);
-    internal::FileDescriptor network;
-    if (network_of >= 0) {
-      network = internal::FileDescriptor(
-          open(("/proc/" + std::to_string(network_of) + "/ns/net").c_str(), O_RDONLY));
-    }
     id_ = fork();
     if (id_ < 0) throw std::runtime_error("fork failed");
     if (id_ == 0) {
       for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE}) ::signal(signal, SIG_DFL);
-      if (network_of >= 0 && setns(network.get(), CLONE_NEWNET) != 0) _exit(126);
       dup2(stdout_to >= 0 ? stdout_to : write_end.get(), STDOUT_FILENO);
       dup2(stdout_to >= 0 ? stdout_to : write_end.get(), STDERR_FILENO);
       close_range(3, ~0U, 0);
-      execv(arguments[0], arguments.data());
+      execvp(arguments[0], arguments.data());
       _exit(127);
     }
   }

@@ -48,30 +48,33 @@ std::map<std::string, std::string> addresses_in(const nlohmann::json& cluster) {
   return addresses;
 }
 
-std::string first_difference(const std::map<std::string, std::string>& here,
-                             const std::map<std::string, std::string>& there, const char* verb) {
-  for (const auto& [key, value] : here) {
-    const auto other = there.find(key);
-    if (other == there.end()) {
-      return fmt::format("{} {} {} here, and is not there", shown(key), verb, shown(value));
-    }
-    if (other->second != value) {
-      return fmt::format("{} {} {} here, {} there", shown(key), verb, shown(value), shown(other->second));
-    }
+// What a task was told.
+struct Told {
+  std::string task;
+  std::map<std::string, std::string> values;
+};
+
+// In what they differ, e.g. "batch_size is 64 for worker:0, 128 for worker:1".
+std::string first_difference(const Told& a, const Told& b) {
+  for (const auto& [key, value] : a.values) {
+    const auto other = b.values.find(key);
+    if (other != b.values.end() && other->second == value) continue;
+    const std::string theirs = other == b.values.end() ? "missing" : shown(other->second);
+    return fmt::format("{} is {} for {}, {} for {}", shown(key), shown(value), a.task, theirs, b.task);
   }
-  for (const auto& [key, value] : there) {
-    if (!here.contains(key)) {
-      return fmt::format("{} {} {} there, and is not here", shown(key), verb, shown(value));
-    }
+  for (const auto& [key, value] : b.values) {
+    if (a.values.contains(key)) continue;
+    return fmt::format("{} is missing for {}, {} for {}", shown(key), a.task, shown(value), b.task);
   }
   return "";
 }
 
-std::string cluster_difference(const ClusterSpec& here, const std::string& there) {
-  const auto parsed = nlohmann::json::parse(there, nullptr, /*allow_exceptions=*/false);
+std::string cluster_difference(const std::string& us, const ClusterSpec& ours, const std::string& them,
+                               const std::string& theirs) {
+  const auto parsed = nlohmann::json::parse(theirs, nullptr, /*allow_exceptions=*/false);
   if (!parsed.is_object()) return "what it sent is no cluster";
-  const auto difference =
-      first_difference(addresses_in(nlohmann::json::parse(here.to_json())), addresses_in(parsed), "is at");
+  const auto difference = first_difference({us, addresses_in(nlohmann::json::parse(ours.to_json()))},
+                                           {them, addresses_in(parsed)});
   return difference.empty() ? "they are written differently" : difference;
 }
 
@@ -142,6 +145,8 @@ std::string certified_name(const ClusterSpec& cluster, const TaskId& task) {
 std::optional<rpc::Refusal> judge(const Identity& self, const rpc::Hello& hello,
                                   const std::vector<std::string>& certified_uris) {
   const std::string us = self.task->name();
+  const std::string them =
+      hello.has_from() ? shown(TaskId{hello.from().type(), hello.from().index()}.name()) : "the observer";
   if (hello.protocol() != kProtocol) {
     return mismatch(
         fmt::format("{} speaks version {} of the protocol, the other side {}: use one build of tandem", us,
@@ -158,7 +163,8 @@ std::optional<rpc::Refusal> judge(const Identity& self, const rpc::Hello& hello,
     const auto b = nlohmann::json::parse(hello.cluster(), nullptr, /*allow_exceptions=*/false);
     // What is no JSON at all is neither equal nor unequal to anything.
     if (!b.is_object() || a != b)
-      return mismatch(fmt::format("clusters differ: {}", cluster_difference(self.cluster, hello.cluster())));
+      return mismatch(
+          fmt::format("clusters differ: {}", cluster_difference(us, self.cluster, them, hello.cluster())));
   }
   std::optional<TaskId> from;
   if (hello.has_from()) {
@@ -179,10 +185,9 @@ std::optional<rpc::Refusal> judge(const Identity& self, const rpc::Hello& hello,
   }
   if (from) {
     const std::map<std::string, std::string> program(hello.program().begin(), hello.program().end());
-    const std::string difference = first_difference(self.program, program, "is");
+    const std::string difference = first_difference({us, self.program}, {from->name(), program});
     if (!difference.empty()) {
-      return mismatch(
-          fmt::format("{} and {} were started differently: {} (here: {})", us, from->name(), difference, us));
+      return mismatch(fmt::format("{} and {} were started differently: {}", us, from->name(), difference));
     }
   }
   return std::nullopt;

@@ -194,11 +194,11 @@ TEST(Server, TwoProgramsThatDifferAreRefusedOnBothSides) {
   const Pair said = start_both(made_with(0, "128"), made_with(1, "64"));
   EXPECT_EQ(said.first,
             fmt::format("worker:0 is refused by worker:1 ({}): worker:1 and worker:0 were started "
-                        "differently: batch_size is 64 here, 128 there (here: worker:1)",
+                        "differently: batch_size is 64 for worker:1, 128 for worker:0",
                         workers.address(1)));
   EXPECT_EQ(said.second,
             fmt::format("worker:1 is refused by worker:0 ({}): worker:0 and worker:1 were started "
-                        "differently: batch_size is 128 here, 64 there (here: worker:0)",
+                        "differently: batch_size is 128 for worker:0, 64 for worker:1",
                         workers.address(0)));
 }
 
@@ -214,7 +214,7 @@ TEST(Server, ADifferenceThatIsLongOrNotPlainTextIsStillTold) {
   for (const std::string& odd : {umlauts, std::string("two\nlines"), std::string("\xff\xfe")}) {
     const Pair said = start_both(made_with(0, "plain"), made_with(1, odd));
     EXPECT_NE(said.first.find("name is"), std::string::npos) << said.first;
-    EXPECT_NE(said.second.find("name is plain here"), std::string::npos) << said.second;
+    EXPECT_NE(said.second.find("name is plain for worker:0"), std::string::npos) << said.second;
     for (const std::string& line : {said.first, said.second}) {
       EXPECT_EQ(line.find('\n'), std::string::npos) << line;
       EXPECT_LT(line.size(), 1000u);
@@ -228,11 +228,11 @@ TEST(Server, TwoClustersThatDifferAreRefusedWithTheTaskInWhichTheyDo) {
       {{"worker", std::vector<std::string>{workers.address(0), workers.address(1), "127.0.0.1:9"}}});
   const Pair said = start_both([&] { return Server(workers.cluster, "worker", 0, with_patience()); },
                                [&] { return Server(other, "worker", 1, with_patience()); });
-  EXPECT_EQ(said.first, fmt::format("worker:0 is refused by worker:1 ({}): clusters differ: worker:2 is at "
-                                    "127.0.0.1:9 here, {} there",
+  EXPECT_EQ(said.first, fmt::format("worker:0 is refused by worker:1 ({}): clusters differ: worker:2 is "
+                                    "127.0.0.1:9 for worker:1, {} for worker:0",
                                     workers.address(1), workers.address(2)));
-  EXPECT_EQ(said.second, fmt::format("worker:1 is refused by worker:0 ({}): clusters differ: worker:2 is at "
-                                     "{} here, 127.0.0.1:9 there",
+  EXPECT_EQ(said.second, fmt::format("worker:1 is refused by worker:0 ({}): clusters differ: worker:2 is "
+                                     "{} for worker:0, 127.0.0.1:9 for worker:1",
                                      workers.address(0), workers.address(2)));
 }
 

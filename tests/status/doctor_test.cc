@@ -107,7 +107,7 @@ TEST(Doctor, KnowsAnotherCluster) {
       doctor({"--worker_hosts", fmt::format("{},127.0.0.1:{}", other.hosts(), workers.port(1))});
   EXPECT_EQ(found.exit_code, 1);
   EXPECT_TRUE(has(found.about("worker:1"), "problem: ")) << found.about("worker:1");
-  EXPECT_TRUE(has(found.about("worker:1"), "refuses, saying: clusters differ: worker:0 is at"))
+  EXPECT_TRUE(has(found.about("worker:1"), "refuses, saying: clusters differ: worker:0 is"))
       << found.about("worker:1");
 }
 

@@ -311,10 +311,9 @@ void ControlPlane::closed(IncomingLink& link) {
 // --- The control thread.
 
 void ControlPlane::post(std::function<void()> event) {
-  {
-    const std::lock_guard lock(mutex_);
-    mailbox_.push_back(std::move(event));
-  }
+  const std::lock_guard lock(mutex_);
+  mailbox_.push_back(std::move(event));
+  // With the lock held: the last event lets the destructor go on, and without it mail_ could be gone by now.
   mail_.notify_all();
 }
 

@@ -14,6 +14,7 @@
 #include "base/net.h"
 #include "rpc/beat_codec.h"
 #include "rpc/limits.h"
+#include "rpc/reaction_order.h"
 
 namespace tandem::internal {
 namespace {
@@ -84,11 +85,16 @@ class ControlPlane::Service final : public rpc::Control::CallbackService {
   explicit Service(ControlPlane& plane) : plane_(plane) {}
 
   grpc::ServerBidiReactor<rpc::Frame, rpc::Frame>* Link(grpc::CallbackServerContext* context) override {
+    const Reaction reaction(this);
     auto link = IncomingLink::open(
         plane_.identity_,
         {.admit = [this](IncomingLink& from) { return plane_.admit(from); },
          .beat = [this](IncomingLink& from, const rpc::Beat& beat) { plane_.receive(from, beat); },
-         .ended = [this](IncomingLink& from) { plane_.closed(from); }},
+         .ended =
+             [this](IncomingLink& from) {
+               const Reaction last(this);
+               plane_.closed(from);
+             }},
         *context);
     plane_.opened(link);
     return link.get();
@@ -122,6 +128,7 @@ ControlPlane::ControlPlane(ControlPlaneOptions options)
   builder.AddListeningPort(join_host_port(options_.listen_host, options_.listen_port),
                            identity_.security.server_credentials(), &port_);
   builder.RegisterService(service_.get());
+  release_to_grpc(service_.get());
   server_ = builder.BuildAndStart();
   if (!server_ || port_ == 0) {
     throw Unavailable(fmt::format(
@@ -158,6 +165,7 @@ ControlPlane::~ControlPlane() {
   }
   server_->Shutdown(std::chrono::system_clock::now() + kShutdownPatience);
   server_->Wait();
+  acquire_from_grpc(service_.get());
   std::unique_lock lock(mutex_);
   while (std::ranges::any_of(dials_, [](const auto& entry) { return entry.second.link != nullptr; })) {
     if (mailbox_.empty()) {

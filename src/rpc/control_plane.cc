@@ -13,6 +13,7 @@
 #include "base/net.h"
 #include "rpc/beat_codec.h"
 #include "rpc/limits.h"
+#include "rpc/reaction_order.h"
 #include "rpc/words.h"
 
 namespace tandem::internal {
@@ -45,11 +46,16 @@ class ControlPlane::Service final : public rpc::Control::CallbackService {
   explicit Service(ControlPlane& plane) : plane_(plane) {}
 
   grpc::ServerBidiReactor<rpc::Frame, rpc::Frame>* Link(grpc::CallbackServerContext* context) override {
+    const Reaction reaction(this);
     auto link = IncomingLink::open(
         plane_.identity_,
         {.admit = [this](IncomingLink& from) { return plane_.admit(from); },
          .beat = [this](IncomingLink& from, const rpc::Beat& beat) { plane_.receive(from, beat); },
-         .ended = [this](IncomingLink& from) { plane_.closed(from); }},
+         .ended =
+             [this](IncomingLink& from) {
+               const Reaction last(this);
+               plane_.closed(from);
+             }},
         *context);
     plane_.guests_.opened(link);
     return link.get();
@@ -83,6 +89,7 @@ ControlPlane::ControlPlane(ControlPlaneOptions options)
   builder.AddListeningPort(join_host_port(options_.listen_host, options_.listen_port),
                            identity_.security.server_credentials(), &port_);
   builder.RegisterService(service_.get());
+  release_to_grpc(service_.get());
   server_ = builder.BuildAndStart();
   if (!server_ || port_ == 0) {
     throw Unavailable(fmt::format(
@@ -118,6 +125,7 @@ ControlPlane::~ControlPlane() {
   }
   server_->Shutdown(std::chrono::system_clock::now() + kShutdownPatience);
   server_->Wait();
+  acquire_from_grpc(service_.get());
   std::unique_lock lock(mutex_);
   while (std::ranges::any_of(dials_, [](const auto& entry) { return entry.second.link != nullptr; })) {
     if (mailbox_.empty()) {
@@ -229,10 +237,9 @@ void ControlPlane::closed(IncomingLink& link) {
 // --- The control thread.
 
 void ControlPlane::post(std::function<void()> event) {
-  {
-    const std::lock_guard lock(mutex_);
-    mailbox_.push_back(std::move(event));
-  }
+  const std::lock_guard lock(mutex_);
+  mailbox_.push_back(std::move(event));
+  // With the lock held: the last event lets the destructor go on, and without it mail_ could be gone by now.
   mail_.notify_all();
 }
 

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "rpc/reaction_order.h"
+
 namespace tandem::internal {
 namespace {
 
@@ -33,7 +35,7 @@ std::shared_ptr<IncomingLink> IncomingLink::open(const Identity& self, Events ev
                                                  grpc::CallbackServerContext& context) {
   std::shared_ptr<IncomingLink> link(new IncomingLink(self, std::move(events), context));
   link->alive_ = link;
-  link->StartRead(&link->in_);
+  link->read();
   return link;
 }
 
@@ -55,6 +57,11 @@ void IncomingLink::close(const std::string& reason) {
   finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, reason));
 }
 
+void IncomingLink::read() {
+  release_to_grpc(this);
+  StartRead(&in_);
+}
+
 // With the lock held, as the next.
 void IncomingLink::write(rpc::Frame frame) {
   if (finished_) return;
@@ -64,14 +71,18 @@ void IncomingLink::write(rpc::Frame frame) {
   }
   out_ = std::move(frame);
   writing_ = true;
+  release_to_grpc(this);
   StartWrite(&out_);
 }
 
 void IncomingLink::finish(const grpc::Status& status) {
-  if (!std::exchange(finished_, true)) Finish(status);
+  if (std::exchange(finished_, true)) return;
+  release_to_grpc(this);
+  Finish(status);
 }
 
 void IncomingLink::OnWriteDone(bool ok) {
+  const Reaction reaction(this);
   const std::lock_guard lock(mutex_);
   writing_ = false;
   if (ok && next_) return write(*std::exchange(next_, std::nullopt));
@@ -79,6 +90,7 @@ void IncomingLink::OnWriteDone(bool ok) {
 }
 
 void IncomingLink::OnReadDone(bool ok) {
+  const Reaction reaction(this);
   bool go_on = ok;
   if (ok) {
     switch (in_.kind_case()) {
@@ -96,7 +108,7 @@ void IncomingLink::OnReadDone(bool ok) {
         go_on = false;
     }
   }
-  if (go_on) return StartRead(&in_);
+  if (go_on) return read();
   const std::lock_guard lock(mutex_);
   if (!finish_after_write_)
     finish(ok ? grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "out of turn") : grpc::Status::OK);
@@ -148,6 +160,7 @@ void IncomingLink::refuse(const rpc::Refusal& refusal) {
 }
 
 void IncomingLink::OnDone() {
+  acquire_from_grpc(this);
   events_.ended(*this);
   const auto last = std::move(alive_);  // destroys this object, unless someone else still looks at it
 }

@@ -53,6 +53,7 @@ class IncomingLink final : public grpc::ServerBidiReactor<rpc::Frame, rpc::Frame
   bool take_hello(const std::string& hello);
   bool take_proof(const rpc::Proof& proof);
   void refuse(const rpc::Refusal& refusal);
+  void read();
   void write(rpc::Frame frame);
   void finish(const grpc::Status& status);
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "rpc/limits.h"
+#include "rpc/reaction_order.h"
 
 namespace tandem::internal {
 namespace {
@@ -70,13 +71,14 @@ OutgoingLink::OutgoingLink(const Identity& self, const TaskId& to, Events events
 void OutgoingLink::start() {
   stub_->async()->Link(&context_, this);
   AddHold();  // until the stream breaks: frames are sent from other threads
-  StartRead(&in_);
+  read();
   rpc::Frame frame;
   frame.set_hello(hello_);
   {
     const std::lock_guard lock(mutex_);
     write(std::move(frame));
   }
+  release_to_grpc(this);
   StartCall();
 }
 
@@ -89,6 +91,11 @@ void OutgoingLink::cancel() {
   context_.TryCancel();
 }
 
+void OutgoingLink::read() {
+  release_to_grpc(this);
+  StartRead(&in_);
+}
+
 // With the lock held.
 void OutgoingLink::write(rpc::Frame frame) {
   if (broken_) return;
@@ -98,16 +105,19 @@ void OutgoingLink::write(rpc::Frame frame) {
   }
   out_ = std::move(frame);
   writing_ = true;
+  release_to_grpc(this);
   StartWrite(&out_);
 }
 
 void OutgoingLink::OnWriteDone(bool ok) {
+  const Reaction reaction(this);
   const std::lock_guard lock(mutex_);
   writing_ = false;
   if (ok && next_) write(*std::exchange(next_, std::nullopt));
 }
 
 void OutgoingLink::OnReadDone(bool ok) {
+  const Reaction reaction(this);
   if (!ok) {
     {
       const std::lock_guard lock(mutex_);
@@ -120,7 +130,7 @@ void OutgoingLink::OnReadDone(bool ok) {
   if (is_challenge == answered_) {
     fault_ = "what answers there speaks out of turn";
     cancel();
-    return StartRead(&in_);
+    return read();
   }
   switch (in_.kind_case()) {
     case rpc::Frame::kChallenge:
@@ -144,7 +154,7 @@ void OutgoingLink::OnReadDone(bool ok) {
     default:
       break;
   }
-  StartRead(&in_);
+  read();
 }
 
 void OutgoingLink::answer(const rpc::Challenge& challenge) {
@@ -163,6 +173,7 @@ void OutgoingLink::answer(const rpc::Challenge& challenge) {
 }
 
 void OutgoingLink::OnDone(const grpc::Status& status) {
+  acquire_from_grpc(this);
   // The callee may destroy this object.
   const auto ended = std::move(events_.ended);
   const auto refusal = std::move(refusal_);

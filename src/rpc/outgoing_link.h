@@ -41,6 +41,7 @@ class OutgoingLink final : public grpc::ClientBidiReactor<rpc::Frame, rpc::Frame
   void OnDone(const grpc::Status& status) override;
 
  private:
+  void read();
   void write(rpc::Frame frame);
   void answer(const rpc::Challenge& challenge);
 

@@ -95,7 +95,8 @@ class Server {
 
   // Returns when every task that the run needs is there; they return within milliseconds of each other.
   // Throws Unavailable after join_timeout, naming who is missing and why; InvalidArgument if another task
-  // refuses this one: another cluster, other values in `program`, a wrong token.
+  // refuses this one: another cluster, other values in `program`, a wrong token; FailedPrecondition if leave()
+  // was called.
   void wait_for_all();
 
   // For `tandem status`, and for the message when a task is lost.

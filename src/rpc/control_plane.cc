@@ -27,6 +27,7 @@ constexpr milliseconds kProbePatience{200};
 constexpr milliseconds kProbeAgain{10};
 constexpr milliseconds kFirstNotice{1000};
 constexpr milliseconds kTableInterval{500};
+constexpr milliseconds kRefusalInterval{1000};
 constexpr milliseconds kTakenPatience{5000};
 constexpr milliseconds kFinishPatience{2000};
 constexpr milliseconds kFarewellPatience{1000};
@@ -51,6 +52,8 @@ class ControlPlane::Service final : public rpc::Control::CallbackService {
         plane_.identity_,
         {.admit = [this](IncomingLink& from) { return plane_.admit(from); },
          .beat = [this](IncomingLink& from, const rpc::Beat& beat) { plane_.receive(from, beat); },
+         .refused = [this](const std::string& reason,
+                           const std::string& peer) { plane_.refused(reason, peer); },
          .ended =
              [this](IncomingLink& from) {
                const Reaction last(this);
@@ -211,6 +214,15 @@ std::optional<rpc::Refusal> ControlPlane::admit(IncomingLink& link) {
     if (!attempt.link && !draining_) dial(task, attempt);
   });
   return std::nullopt;
+}
+
+void ControlPlane::refused(const std::string& reason, const std::string& peer) {
+  post([this, reason, peer] {
+    // A stranger may come again and again; the log need not tell of each time.
+    if (Clock::now() < next_refusal_) return;
+    next_refusal_ = Clock::now() + kRefusalInterval;
+    log_warning("{}: refuses a connection from {}: {}", who_, peer, reason);
+  });
 }
 
 void ControlPlane::receive(IncomingLink& link, const rpc::Beat& message) {

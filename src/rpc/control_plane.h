@@ -73,6 +73,7 @@ class ControlPlane {
 
   // Called by IncomingLink.
   std::optional<rpc::Refusal> admit(IncomingLink& link);
+  void refused(const std::string& reason, const std::string& peer);
   void receive(IncomingLink& link, const rpc::Beat& message);
   void closed(IncomingLink& link);
 
@@ -137,6 +138,7 @@ class ControlPlane {
   std::map<int, Dial> dials_;
   Clock::time_point next_notice_;
   Clock::time_point next_table_;
+  Clock::time_point next_refusal_{};
   std::map<int, Clock::time_point> probe_again_;
   bool draining_ = false;  // only waits for its links to end
 

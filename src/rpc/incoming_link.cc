@@ -152,6 +152,7 @@ bool IncomingLink::take_proof(const rpc::Proof& proof) {
 }
 
 void IncomingLink::refuse(const rpc::Refusal& refusal) {
+  events_.refused(refusal.message(), context_.peer());
   rpc::Frame frame;
   *frame.mutable_refusal() = refusal;
   const std::lock_guard lock(mutex_);

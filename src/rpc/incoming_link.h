@@ -23,6 +23,8 @@ class IncomingLink final : public grpc::ServerBidiReactor<rpc::Frame, rpc::Frame
     // Whether it may come in, having proved itself.
     std::function<std::optional<rpc::Refusal>(IncomingLink& link)> admit = {};
     std::function<void(IncomingLink& link, const rpc::Beat& beat)> beat = {};
+    // Why it may not, and its network address.
+    std::function<void(const std::string& reason, const std::string& peer)> refused = {};
     // The last one.
     std::function<void(IncomingLink& link)> ended = {};
   };

@@ -157,6 +157,10 @@ std::optional<rpc::Refusal> judge(const Identity& self, const rpc::Hello& hello,
                                 shown(hello.to().type()), hello.to().index()));
   }
   const std::string ours = self.cluster.to_json();
+  if (hello.cluster().size() > 2 * ours.size() + 4096) {  // too long to be worth taking apart
+    return mismatch(fmt::format("clusters differ: that of {} has {} bytes, that of {} {}", us, ours.size(),
+                                them, hello.cluster().size()));
+  }
   if (hello.cluster() != ours) {
     // The order of the jobs does not matter.
     const auto a = nlohmann::json::parse(ours);

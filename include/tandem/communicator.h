@@ -26,7 +26,7 @@ enum class CommunicationImplementation {
 
 // How a sum over all tasks is formed. All give every task the same bits; different ones may round
 // differently from three tasks on.
-enum class AllReduceAlgorithm {
+enum class AllReduceAlgorithm : std::uint8_t {
   kAuto,             // by size and number of tasks, the same in every run
   kRing,             // each task sends 2 (n - 1) / n of the data, to one neighbour
   kRingChunked,      // the same in smaller chunks, two of them under way

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <gloo/context.h>
+
+#include <functional>
+#include <memory>
+
+#include "comm/engine.h"
+
+namespace tandem::internal {
+
+// Gloo's algorithms, one for each operation, over any transport.
+//
+// Those that work on buffers bound to a partner are costly to make, so they are made once for each name, size
+// and type, and kept: an operation that comes in every step should always have the same name.
+class GlooAlgorithms {
+ public:
+  // context(first_slot) gives a Gloo context over the transport whose slots begin there.
+  using MakeContext = std::function<std::shared_ptr<::gloo::Context>(int first_slot)>;
+
+  GlooAlgorithms(int rank, int size, MakeContext make_context);
+  ~GlooAlgorithms();
+
+  // Throws what the transport throws.
+  void run(const Operation& operation);
+  // After a failure: lets go of what it keeps.
+  void clear();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tandem::internal

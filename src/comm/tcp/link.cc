@@ -98,8 +98,8 @@ void Link::remove(std::uint64_t slot, BoundBuffer* buffer) {
 }
 
 bool Link::has_unread() const {
-  return can_read() &&
-         (header_bytes_ == sizeof(FrameHeader) || ahead_begin_ != ahead_end_ || channel_.has_unread());
+  return can_read() && ((header_bytes_ == sizeof(FrameHeader) && !accepted_) || ahead_begin_ != ahead_end_ ||
+                        channel_.has_unread());
 }
 
 bool Link::has_receives() const {
@@ -122,11 +122,10 @@ void Link::read_some() {
     if (header_bytes_ < sizeof(FrameHeader)) {
       if (!read_header()) return;
     }
-    if (!target_ && left_ == 0) {
-      if (!accept()) {
-        held_ = !ended_;
-        return;
-      }
+    if (!accepted_) {
+      accepted_ = accept();
+      held_ = !accepted_ && !ended_;
+      if (!accepted_) return;
     }
     while (left_ > 0) {
       std::size_t moved = 0;
@@ -222,7 +221,7 @@ bool Link::accept() {
 }
 
 void Link::finish_frame() {
-  target_ = nullptr;
+  accepted_ = false;
   header_bytes_ = 0;
   if (header_.kind == FrameKind::kAbort) {
     // Its reason is the message; who passes it on does not matter.

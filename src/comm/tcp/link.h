@@ -115,6 +115,7 @@ class Link final : public ::gloo::transport::Pair {
   FrameHeader header_ = {};
   std::size_t header_bytes_ = 0;
   bool held_ = false;
+  bool accepted_ = false;  // its payload has a place to go
   char* target_ = nullptr;
   std::size_t left_ = 0;
   int* received_ = nullptr;

@@ -1,7 +1,8 @@
-"""Measures tandem beside PyTorch's DDP and TensorFlow's MirroredStrategy; bench/compare prepares and runs it.
+"""Measures tandem beside PyTorch's DDP and TensorFlow's strategies; bench/compare prepares and runs it.
 
-All train ResNet-20 on a fixed batch in memory, two replicas with one thread each (TensorFlow: two inter-op
-threads, one intra-op). Each contestant is a worker (compare_worker.py tells what they speak) that sleeps
+All train ResNet-20 on a fixed batch in memory, two replicas with one thread each. By default tandem's and
+TensorFlow's are in one process (TensorFlow: two inter-op threads, one intra-op); with --multi_worker each replica is
+a worker, in a process of its own. Each contestant is a worker (compare_worker.py tells what they speak) that sleeps
 until it is its turn. They take turns in short rounds, so the ratios hold on a machine that is not quite idle, where images/s do
 not. A rate is the median over the rounds; a ratio is the median of the ratios within each round, with the
 bounds of their middle half beside it.
@@ -12,10 +13,12 @@ wrong flag.
 
 import argparse
 import datetime
+import json
 import os
 import pathlib
 import select
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -32,16 +35,43 @@ PAUSE_SECONDS = 0.05  # before a turn: thread pools spin for a moment after thei
 LAST_WORDS_SECONDS = 10  # for a worker to end by itself
 
 TANDEM, LOCKSTEP, DDP, TENSORFLOW = "tandem", "lockstep", "ddp", "tensorflow"
+WORKERS, APART, TENSORFLOW_WORKERS = "workers", "apart", "tensorflow_workers"
 TITLES = {
     TANDEM: "tandem, MirroredStrategy",
     LOCKSTEP: "tandem, replicas that exchange nothing",
+    WORKERS: "tandem, MultiWorkerMirroredStrategy",
+    APART: "tandem, two processes that do not talk",
     DDP: "PyTorch, DDP over Gloo",
     TENSORFLOW: "TensorFlow, MirroredStrategy",
+    TENSORFLOW_WORKERS: "TensorFlow, MultiWorkerMirroredStrategy",
 }
-RATIOS = ((TANDEM, DDP), (TANDEM, TENSORFLOW), (TANDEM, LOCKSTEP), (DDP, LOCKSTEP))
+IN_ONE_PROCESS = (TANDEM, LOCKSTEP, DDP, TENSORFLOW)
+WORKER_PROCESSES = (WORKERS, APART, DDP, TENSORFLOW_WORKERS)
+RATIOS = (
+    (TANDEM, DDP),
+    (TANDEM, TENSORFLOW),
+    (TANDEM, LOCKSTEP),
+    (DDP, LOCKSTEP),
+    (WORKERS, DDP),
+    (WORKERS, TENSORFLOW_WORKERS),
+    (WORKERS, APART),
+    (DDP, APART),
+)
 BARS = {  # at least, by images per replica
-    128: {(TANDEM, DDP): 0.97, (TANDEM, TENSORFLOW): 2},
-    16: {(TANDEM, DDP): 1.1, (TANDEM, TENSORFLOW): 2},
+    128: {
+        (TANDEM, DDP): 0.97,
+        (TANDEM, TENSORFLOW): 2,
+        (WORKERS, DDP): 0.95,
+        (WORKERS, TENSORFLOW_WORKERS): 3,
+        (WORKERS, APART): 0.95,
+    },
+    16: {
+        (TANDEM, DDP): 1.1,
+        (TANDEM, TENSORFLOW): 2,
+        (WORKERS, DDP): 1.1,
+        (WORKERS, TENSORFLOW_WORKERS): 3,
+        (WORKERS, APART): 0.88,
+    },
 }
 
 
@@ -153,12 +183,30 @@ def commands(name, folder):
         return [([PROGRAM, "--step_worker", "mirrored"], {})]
     if name == LOCKSTEP:
         return [([PROGRAM, "--step_worker", "no_exchange"], {})]
+    if name == APART:
+        return [([PROGRAM, "--step_worker", "alone"], {})] * REPLICAS
+    if name == WORKERS:
+        return [([PROGRAM, "--step_worker", "multi_worker"], config) for config in worker_configs()]
     if name == TENSORFLOW:
         return [([sys.executable, BENCH / "compare_tensorflow.py"], {})]
+    if name == TENSORFLOW_WORKERS:
+        return [([sys.executable, BENCH / "compare_tensorflow.py", "--worker"], config) for config in worker_configs()]
     on_loopback = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     return [
         ([sys.executable, BENCH / "compare_ddp.py", rank, folder / "ddp_store"], on_loopback)
         for rank in range(REPLICAS)
+    ]
+
+
+def worker_configs():
+    """TF_CONFIG for each of the workers, on ports that are free now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(REPLICAS)]
+    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    return [
+        {"TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})}
+        for index in range(REPLICAS)
     ]
 
 
@@ -264,7 +312,7 @@ def print_machine(contestants, load):
 def parse_flags():
     parser = argparse.ArgumentParser(
         prog="compare",
-        description="Measures tandem beside PyTorch's DDP and TensorFlow's MirroredStrategy: ResNet-20, two replicas.",
+        description="Measures tandem beside PyTorch's DDP and TensorFlow: ResNet-20, two replicas.",
         epilog="bench/compare --setup installs the two, once.",
         allow_abbrev=False,
     )
@@ -278,6 +326,7 @@ def parse_flags():
     positive.__name__ = "positive number"
     parser.add_argument("--rounds", type=positive, default=45, help="turns of each; more are more exact (%(default)s)")
     parser.add_argument("--only", choices=[DDP, TENSORFLOW], help="compare with this one alone")
+    parser.add_argument("--multi_worker", action="store_true", help="a process for each replica")
     parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)  # the flags, and do nothing
     # One line, as tandem's programs have it.
     parser.error = lambda message: parser.exit(2, f"compare: {message}\n")
@@ -291,9 +340,11 @@ def main():
     # As Ctrl-C does: out through the `finally` that ends the workers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     load = os.getloadavg()[0]  # before they all warm up
-    rivals = [flags.only] if flags.only else [DDP, TENSORFLOW]
+    names = WORKER_PROCESSES if flags.multi_worker else IN_ONE_PROCESS
+    without = {DDP: (TENSORFLOW, TENSORFLOW_WORKERS), TENSORFLOW: (DDP,), None: ()}[flags.only]
+    names = [name for name in names if name not in without]
     with tempfile.TemporaryDirectory(prefix="tandem_compare_") as folder:
-        field = Field([TANDEM, LOCKSTEP, *rivals], pathlib.Path(folder))
+        field = Field(names, pathlib.Path(folder))
         try:
             for contestant in list(field.contestants):
                 field.ask(contestant, Contestant.wait_until_ready)

@@ -1,14 +1,17 @@
-"""TensorFlow's MirroredStrategy on two logical CPU devices, for bench/compare.
+"""TensorFlow's MirroredStrategy on two logical CPU devices, or one of two workers, for bench/compare.
+
+    compare_tensorflow.py [--worker]     (a worker is told by TF_CONFIG which one it is)
 
 Trains the network of src/models/resnet.cc in Keras's functional API with the optimizer and the kind of batch
 of bench/step_speed.cc. Protocol: see compare_worker.py.
 
 Threads: both logical devices share one pool of inter-op and one of intra-op threads. Two inter-op threads let
 the replicas run side by side; one intra-op thread keeps them out of each other's way, as the others' one thread
-per replica does. With two intra-op threads it was slower on two quiet cores.
+per replica does. With two intra-op threads it was slower on two quiet cores. A worker has one of each.
 """
 
 import os
+import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # it greets on standard error
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -94,13 +97,23 @@ class Trainer:
             self.step(self.x, self.y).numpy()
 
 
-def main():
+def worker_strategy():
+    tf.config.threading.set_intra_op_parallelism_threads(INTRA_OP_THREADS)
+    tf.config.threading.set_inter_op_parallelism_threads(INTRA_OP_THREADS)
+    return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+def mirrored_strategy():
     tf.config.threading.set_intra_op_parallelism_threads(INTRA_OP_THREADS)
     tf.config.threading.set_inter_op_parallelism_threads(REPLICAS)
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * REPLICAS
     )
-    strategy = tf.distribute.MirroredStrategy([f"/cpu:{i}" for i in range(REPLICAS)])
+    return tf.distribute.MirroredStrategy([f"/cpu:{i}" for i in range(REPLICAS)])
+
+
+def main():
+    strategy = worker_strategy() if sys.argv[1:] == ["--worker"] else mirrored_strategy()
     trainers = {rows: Trainer(strategy, rows) for rows in worker.SIZES}
     worker.serve(f"TensorFlow {tf.__version__}", {rows: t.run for rows, t in trainers.items()})
 

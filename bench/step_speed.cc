@@ -37,7 +37,7 @@ constexpr std::array kSizes{
     Size{.rows = 16, .steps = 4, .exchange_bar = 0.93, .share_bar = 0},
 };
 
-enum Variant : std::size_t { kOneThread, kTwoThreads, kNoExchange, kMirrored, kCentralStorage };
+enum Variant : std::size_t { kOneThread, kTwoThreads, kNoExchange, kMirrored, kCentralStorage, kProducts };
 
 struct Turn {
   double seconds = 0;
@@ -139,6 +139,40 @@ class LockstepSteps {
   std::vector<Copy> copies_;
 };
 
+// Matrix products with as many multiplications as the convolutions of a step: how fast it would be if all of
+// it ran as the best that these cores do.
+class ProductSteps {
+ public:
+  explicit ProductSteps(std::int64_t rows)
+      : strategy_(mirrored(kReplicas)),
+        products_(static_cast<double>(rows) * kFlopsPerImage / (2.0 * kWidth * kWidth * kWidth)) {
+    for (int i = 0; i < kReplicas; ++i) {
+      copies_.push_back(
+          {torch::randn({kWidth, kWidth}), torch::randn({kWidth, kWidth}), torch::empty({kWidth, kWidth})});
+    }
+  }
+
+  Turn operator()(int steps) {
+    const auto count = static_cast<int>(products_ * steps + 0.5);
+    const double seconds = seconds_of([&] {
+      strategy_.run([&](ReplicaContext& replica) {
+        auto& [a, b, product] = copies_[static_cast<std::size_t>(replica.local_id())];
+        for (int i = 0; i < count; ++i) at::mm_out(product, a, b);
+      });
+    });
+    return {seconds * products_ * steps / count};
+  }
+
+ private:
+  static constexpr std::int64_t kWidth = 512;
+  // ResNet-20's 40.8 million multiply-adds, forward and twice that backward.
+  static constexpr double kFlopsPerImage = 3 * 2 * 40.8e6;
+
+  MirroredStrategy strategy_;
+  double products_;  // of a step and replica
+  std::vector<std::array<at::Tensor, 3>> copies_;
+};
+
 Samples<Turn> measure(const Size& size, int rounds) {
   ModelSteps one_thread(OneDeviceStrategy("/cpu:0", {.threads_per_replica = 1}), size.rows);
   ModelSteps two_threads(OneDeviceStrategy("/cpu:0", {.threads_per_replica = kReplicas}),
@@ -146,10 +180,11 @@ Samples<Turn> measure(const Size& size, int rounds) {
   LockstepSteps no_exchange(size.rows);
   ModelSteps mirrored_pair(mirrored(kReplicas), size.rows);
   ModelSteps central_pair(central_storage(kReplicas), size.rows);
+  ProductSteps products(size.rows);
   return take_turns<Turn>(rounds,
                           {[&] { return one_thread(size.steps); }, [&] { return two_threads(size.steps); },
                            [&] { return no_exchange(size.steps); }, [&] { return mirrored_pair(size.steps); },
-                           [&] { return central_pair(size.steps); }});
+                           [&] { return central_pair(size.steps); }, [&] { return products(size.steps); }});
 }
 
 std::vector<double> images_per_second(const std::vector<Turn>& turns, double images) {
@@ -169,6 +204,7 @@ void report_speed(const Size& size, const Samples<Turn>& turns, Report& report) 
   const auto c = images_per_second(turns[kNoExchange], kReplicas * replica_images);
   const auto d = images_per_second(turns[kMirrored], kReplicas * replica_images);
   const auto e = images_per_second(turns[kCentralStorage], kReplicas * replica_images);
+  const auto f = images_per_second(turns[kProducts], kReplicas * replica_images);
   const auto rate = [&](const char* key, const std::string& what, const std::vector<double>& rates) {
     fmt::print("  {:<52} {:>8.1f}\n", what, median(rates));
     report.add(fmt::format("step_{}_{}_images_per_second", size.rows, key), median(rates));
@@ -178,19 +214,23 @@ void report_speed(const Size& size, const Samples<Turn>& turns, Report& report) 
   rate("no_exchange", fmt::format("c  two replicas that exchange nothing, {} each", size.rows), c);
   rate("mirrored", fmt::format("d  MirroredStrategy, 2 replicas, {} each", size.rows), d);
   rate("central_storage", fmt::format("e  CentralStorageStrategy, 2 replicas, {} each", size.rows), e);
+  rate("products", "f  as many multiplications as matrix products", f);
 
   const Spread to_no_exchange = ratio(d, c);
   const Spread to_two_threads = ratio(d, b);
   const Spread to_one_thread = ratio(d, a);
   const Spread central_to_mirrored = ratio(e, d);
+  const Spread to_products = ratio(d, f);
   print_ratio("d / c  what the exchange leaves", to_no_exchange);
   print_ratio("d / b  replicas or threads", to_two_threads);
   print_ratio("d / a  scaling", to_one_thread);
   print_ratio("e / d  one copy of the variables or one each", central_to_mirrored);
+  print_ratio("d / f  of what the cores can do", to_products);
   report.add(fmt::format("step_{}_mirrored_to_no_exchange", size.rows), to_no_exchange.median);
   report.add(fmt::format("step_{}_mirrored_to_two_threads", size.rows), to_two_threads.median);
   report.add(fmt::format("step_{}_mirrored_to_one_thread", size.rows), to_one_thread.median);
   report.add(fmt::format("step_{}_central_storage_to_mirrored", size.rows), central_to_mirrored.median);
+  report.add(fmt::format("step_{}_mirrored_to_products", size.rows), to_products.median);
   report.add({.what = fmt::format("{} per replica: mirrored / no exchange", size.rows),
               .value = to_no_exchange.median,
               .bar = size.exchange_bar,

@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <numeric>
 #include <random>
 #include <thread>
 
+#include "kills/dose.h"
 #include "kills/networks.h"
 #include "support/cluster_of_processes.h"
 
@@ -16,12 +16,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kPeerLost = 75;
-
-// A tenth of the full dose, which `tests/soak kills` gives.
-int dose(const char* variable, int usual) {
-  const char* wanted = std::getenv(variable);
-  return wanted ? std::atoi(wanted) : usual;
-}
 
 class Start : public ::testing::TestWithParam<int> {};
 
@@ -66,11 +60,7 @@ TEST(Kill, OfAnyTaskIsNamedByAllOthersWithinASecond) {
       EXPECT_EQ(cluster[worker].wait(), kPeerLost) << cluster[worker].out;
     }
   }
-  std::ranges::sort(delays);
-  const auto p99 = delays[(delays.size() - 1) * 99 / 100];
-  EXPECT_LT(p99, 1000);
-  fmt::print("{} kills: named after {} ms (median), {} ms (p99), {} ms (longest)\n", kills,
-             delays[delays.size() / 2], p99, delays.back());
+  EXPECT_LT(p99_of("kills", delays), 1000);
 }
 
 TEST(Kill, BeforeTheStartIsSaidAndTheTaskMayComeAgain) {

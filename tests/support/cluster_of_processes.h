@@ -16,11 +16,13 @@ inline std::int64_t milliseconds_since_1970() {
   return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
 }
 
-// Workers that count (examples/hello_cluster), on ports of this machine.
+// Workers on ports of this machine. Unless another program is named, they only count (examples/hello_cluster).
 class ClusterOfProcesses {
  public:
-  explicit ClusterOfProcesses(int workers, std::vector<std::string> flags = {})
+  explicit ClusterOfProcesses(int workers, std::vector<std::string> flags = {},
+                              std::string program = TANDEM_BIN "/hello_cluster")
       : ports_(internal::ReservedPorts::choose("127.0.0.1", workers)),
+        program_(std::move(program)),
         flags_(std::move(flags)),
         tasks_(workers) {
     for (const int port : ports_.ports()) {
@@ -30,7 +32,7 @@ class ClusterOfProcesses {
 
   int size() const { return static_cast<int>(tasks_.size()); }
   void start(int worker) {
-    std::vector<std::string> command{TANDEM_BIN "/hello_cluster", "--worker_hosts", hosts_, "--task_index",
+    std::vector<std::string> command{program_, "--worker_hosts", hosts_, "--task_index",
                                      std::to_string(worker)};
     command.insert(command.end(), flags_.begin(), flags_.end());
     tasks_[static_cast<std::size_t>(worker)] = std::make_unique<RunningProgram>(command);
@@ -59,6 +61,7 @@ class ClusterOfProcesses {
 
  private:
   internal::ReservedPorts ports_;
+  std::string program_;
   std::vector<std::string> flags_;
   std::string hosts_;
   std::vector<std::unique_ptr<RunningProgram>> tasks_;

@@ -224,7 +224,8 @@ void Link::finish_frame() {
   accepted_ = false;
   header_bytes_ = 0;
   if (header_.kind == FrameKind::kAbort) {
-    // Its reason is the message; who passes it on does not matter.
+    // Its reason is the message, in one line; who passes it on does not matter.
+    std::ranges::replace_if(reason_, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }, ' ');
     throw error_of(header_.offset, reason_);
   }
   mesh_.count_received(header_.length);

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -40,6 +41,12 @@ struct ServerOptions {
   // differs is refused, and told in what. Never paths, ports or the task's index.
   std::map<std::string, std::string> program = {};
 
+  // What this task tells the others of itself, e.g. {{"data_address", "10.0.0.1:40123"}}; see offers().
+  // Unlike `program` it may differ between the tasks. Values are any bytes. At most 32 entries with keys of
+  // 64 bytes, 4 KiB in all. No place for secrets, unless the mode is "tls": otherwise it travels as it is,
+  // and to whoever answers at a task's address.
+  std::map<std::string, std::string> offer = {};
+
   // Jobs whose tasks nobody waits for, and whose loss stops nobody.
   std::vector<std::string> optional_jobs = {"evaluator"};
 
@@ -74,7 +81,8 @@ class Server {
  public:
   // Starts to listen. `job` may be empty if the cluster has one job, `index` absent if the job has one task.
   // Throws InvalidArgument for a task that is not in the cluster, an address that is not of this machine, a
-  // wrong choice of security; Unavailable if the port is taken (naming a free one).
+  // wrong choice of security, an offer that is too large; Unavailable if the port is taken (naming a free
+  // one).
   explicit Server(const ClusterSpec& cluster, const std::string& job = {}, std::optional<int> index = {},
                   ServerOptions options = {});
 
@@ -92,12 +100,33 @@ class Server {
   const TaskId& task() const;
   // The port that is listened at; of use when the address had port 0.
   int port() const;
+  // That of the cluster, see ClusterSpec::id().
+  const std::string& cluster_id() const;
+  // The mode in force: "insecure", "token" or "tls".
+  std::string security_mode() const;
 
   // Returns when every task that the run needs is there; they return within milliseconds of each other.
   // Throws Unavailable after join_timeout, naming who is missing and why; InvalidArgument if another task
-  // refuses this one: another cluster, other values in `program`, a wrong token; FailedPrecondition if leave()
-  // was called.
+  // refuses this one: another cluster, other values in `program`, a wrong token; FailedPrecondition if
+  // leave() was called.
   void wait_for_all();
+
+  // Of the run that wait_for_all() has started; they throw FailedPrecondition before, and stay the same from
+  // then on, also when a task is lost. A run is the processes that started together, one of every task but
+  // those of `optional_jobs`. All of its tasks get the same answers. (A task of an optional job belongs to
+  // none: it gets what a cluster of itself alone would.)
+  //
+  // Counts the attempts to start: 1, or more if a task went, or came again, when others were ready. Two runs
+  // whose processes were all started anew can have the same one; data_key() tells those apart.
+  std::uint64_t generation() const;
+  // What each task of the run offers, this one included: of exactly those processes that started, whatever
+  // others of the same task offered before. `tandem status` never gets to see it.
+  std::map<TaskId, std::map<std::string, std::string>> offers() const;
+  // 32 bytes that the processes of this run have in common, for connections that they open besides: whoever
+  // proves to know them belongs to this very run. With "token" only those can know them who know the token;
+  // with "tls" only the tasks, by their certificates. With "insecure" whoever reads the traffic can: they
+  // keep out strays of other runs, and no one who means harm.
+  std::string data_key() const;
 
   // For `tandem status`, and for the message when a task is lost.
   void set_progress(std::int64_t step, double examples_per_second = 0);
@@ -105,6 +134,15 @@ class Server {
   // Throws Unavailable if the run has lost a task; costs one atomic read if not.
   void check() const;
   std::optional<LostTask> lost() const;
+
+  // Calls `listener` once, as soon as the run has lost a task, on a thread of the server: to wake what waits
+  // for that task elsewhere. By then lost() and check() tell it too. If a task is lost already, the call
+  // comes at once, on this thread. There is one listener: another takes its place, {} removes it. When
+  // on_lost() returns, the one before is not being called and will not be; the same holds when the destructor
+  // begins its work. Both wait for a call that is under way, so the listener must not wait for them, nor
+  // destroy the Server; it may call anything else here. It must not take long either: the server does nothing
+  // else meanwhile. What it throws is logged.
+  void on_lost(std::function<void(const LostTask&)> listener);
 
   // This task has done its part. Returns when the others know, at the latest after two seconds; then its
   // going is no loss.

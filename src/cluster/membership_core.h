@@ -188,6 +188,8 @@ class MembershipCore {
 
   Phase phase() const { return phase_; }
   const std::optional<Loss>& decision() const { return decision_; }
+  // That this task was last ready for, or runs with. Its members are processes that this task has heard.
+  const View& view() const { return view_; }
   // The tasks that the start still waits for: not heard, or they do not hear us.
   std::vector<int> missing(Time now) const;
   // Whether its link broke and it is not known yet why.

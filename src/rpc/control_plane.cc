@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/net.h"
 #include "rpc/beat_codec.h"
+#include "rpc/data_key.h"
 #include "rpc/limits.h"
 #include "rpc/reaction_order.h"
 #include "rpc/words.h"
@@ -75,6 +76,7 @@ ControlPlane::ControlPlane(ControlPlaneOptions options)
       who_(identity_.task->name()),
       service_(std::make_unique<Service>(*this)),
       core_(membership_options(options_, self_), now()),
+      offers_(tasks_.size()),
       next_notice_(Clock::now() + std::min(kFirstNotice, options_.notice_interval)),
       next_table_(Clock::now()) {
   if (options_.listen_port != 0) check_can_listen(who_, options_.listen_host, options_.listen_port);
@@ -111,6 +113,7 @@ ControlPlane::ControlPlane(ControlPlaneOptions options)
 }
 
 ControlPlane::~ControlPlane() {
+  listener_.set(nullptr);
   leave();
   {
     // Those that are told now need not find out the hard way.
@@ -164,7 +167,7 @@ void ControlPlane::throw_if_failed() const {
 void ControlPlane::wait_for_all() {
   std::unique_lock lock(mutex_);
   // The core has the deadline: it gives up with failure_ set.
-  changed_.wait(lock, [&] { return started_ || failure_ || lost_ || phase_ == Phase::kLeft; });
+  changed_.wait(lock, [&] { return run_ || failure_ || lost_ || phase_ == Phase::kLeft; });
   throw_if_failed();
 }
 
@@ -185,6 +188,13 @@ void ControlPlane::check() const {
 std::optional<LostTask> ControlPlane::lost() const {
   const std::lock_guard lock(mutex_);
   return lost_;
+}
+
+const Run& ControlPlane::run(const char* asked) const {
+  const std::lock_guard lock(mutex_);
+  if (run_) return *run_;
+  throw FailedPrecondition(
+      fmt::format("{} has not started: {} is known once wait_for_all() has returned", who_, asked));
 }
 
 void ControlPlane::finish() {
@@ -236,7 +246,7 @@ void ControlPlane::receive(IncomingLink& link, const rpc::Beat& message) {
     const std::lock_guard lock(mutex_);
     if (mailbox_.size() >= kMailboxSize) return;
   }
-  post([this, beat = std::move(*beat)] { perform(core_.on_beat(now(), beat)); });
+  post([this, beat = std::move(*beat), offer = link.offer()] { hear(beat, offer); });
 }
 
 void ControlPlane::closed(IncomingLink& link) {
@@ -253,6 +263,20 @@ void ControlPlane::post(std::function<void()> event) {
   mailbox_.push_back(std::move(event));
   // With the lock held: the last event lets the destructor go on, and without it mail_ could be gone by now.
   mail_.notify_all();
+}
+
+// With its beat comes what a process offers, so the core never starts with one whose offer is missing. A task
+// may come again while others join: of the processes it had, the present one counts, and the one that this
+// task has said it is ready for.
+void ControlPlane::hear(const Beat& beat, const std::shared_ptr<const Offer>& offer) {
+  if (run_) return perform(core_.on_beat(now(), beat));
+  auto& known = offers_[static_cast<std::size_t>(beat.from)];
+  known.try_emplace(beat.incarnation, offer);
+  perform(core_.on_beat(now(), beat));
+  std::erase_if(known, [&](const auto& entry) {
+    return entry.first != core_.sighting(now(), beat.from).incarnation &&
+           entry.first != core_.view().members[static_cast<std::size_t>(beat.from)];
+  });
 }
 
 void ControlPlane::work() {
@@ -323,6 +347,8 @@ void ControlPlane::perform(const MembershipCore::Actions& actions) {
     }
   }
   if (beat) send_beats();
+  // After the others were told: it may take a moment. (No other thread writes lost_.)
+  if (lost_) listener_.tell(*lost_);
 }
 
 void ControlPlane::perform(const Action& action) {
@@ -332,13 +358,9 @@ void ControlPlane::perform(const Action& action) {
     case Action::Kind::kProbe:
       probe(action.task);
       break;
-    case Action::Kind::kStart: {
-      log_info("{}: all {} tasks are here", who_, tasks_.size());
-      const std::lock_guard lock(mutex_);
-      started_ = true;
-      changed_.notify_all();
+    case Action::Kind::kStart:
+      started(*action.view);
       break;
-    }
     case Action::Kind::kStop:
       stopped(*action.loss);
       break;
@@ -375,6 +397,23 @@ void ControlPlane::perform(const Action& action) {
                   name_of(action.task));
       break;
   }
+}
+
+void ControlPlane::started(const View& view) {
+  Run run{.generation = view.generation};
+  std::vector<std::string> shares;
+  for (std::size_t task = 0; task < tasks_.size(); ++task) {
+    const bool is_self = static_cast<int>(task) == self_;
+    if (!is_self && !view.members[task]) continue;  // the run does not need it
+    const Offer& offer = is_self ? identity_.offer : *offers_[task].at(view.members[task]);
+    run.offers[tasks_[task]] = offer.entries;
+    shares.push_back(offer.key_share);
+  }
+  run.data_key = data_key(identity_.security, identity_.cluster.id(), view.generation, shares);
+  log_info("{}: all {} tasks are here", who_, tasks_.size());
+  const std::lock_guard lock(mutex_);
+  run_ = std::move(run);
+  changed_.notify_all();
 }
 
 void ControlPlane::stopped(const Loss& loss) {

@@ -20,6 +20,7 @@
 #include "rpc/guests.h"
 #include "rpc/handshake.h"
 #include "rpc/incoming_link.h"
+#include "rpc/loss_listener.h"
 #include "rpc/outgoing_link.h"
 #include "tandem/error.h"
 #include "tandem/server.h"
@@ -36,6 +37,13 @@ struct ControlPlaneOptions {
   std::chrono::milliseconds notice_interval = {};
 };
 
+// What the tasks of a run know of it from its start on.
+struct Run {
+  std::uint64_t generation = 0;
+  std::map<TaskId, std::map<std::string, std::string>> offers = {};
+  std::string data_key = {};
+};
+
 // Gives a membership core its surroundings: links over gRPC to and from every other task, a clock, probes.
 // One thread feeds it; whatever happens elsewhere is handed to that thread through a mailbox.
 class ControlPlane {
@@ -45,15 +53,19 @@ class ControlPlane {
   ~ControlPlane();
 
   int port() const { return port_; }
+  Security::Mode security_mode() const { return identity_.security.mode; }
 
   // These throw what Server says.
   void wait_for_all();
   void join();
   void check() const;
   std::optional<LostTask> lost() const;
+  void on_lost(std::function<void(const LostTask&)> listener) { listener_.set(std::move(listener)); }
   void finish();
   void leave();
   void set_progress(std::int64_t step, double examples_per_second);
+  // Stays as it is from the start on. `asked` is for the message of the FailedPrecondition before.
+  const Run& run(const char* asked) const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -79,6 +91,7 @@ class ControlPlane {
 
   // On the control thread.
   void post(std::function<void()> event);
+  void hear(const Beat& beat, const std::shared_ptr<const Offer>& offer);
   void work();
   void tick();
   void probe(int task);
@@ -93,6 +106,7 @@ class ControlPlane {
   void tell_observers();
   void say_who_is_missing();
   std::string missing_tasks() const;
+  void started(const View& view);
   void stopped(const Loss& loss);
   void publish();
 
@@ -120,13 +134,14 @@ class ControlPlane {
   std::atomic<bool> has_lost_{false};
 
   Guests guests_;
+  LossListener listener_;
 
   mutable std::mutex mutex_;
   std::condition_variable mail_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> mailbox_;
   bool stopping_ = false;
-  bool started_ = false;
+  std::optional<Run> run_;  // from the start on
   bool finished_ = false;
   bool others_know_ = false;
   Phase phase_ = Phase::kJoining;
@@ -135,6 +150,8 @@ class ControlPlane {
 
   // Of the control thread alone.
   MembershipCore core_;
+  // By task, until the start: of each process of it that the run could begin with.
+  std::vector<std::map<Incarnation, std::shared_ptr<const Offer>>> offers_;
   std::map<int, Dial> dials_;
   Clock::time_point next_notice_;
   Clock::time_point next_table_;

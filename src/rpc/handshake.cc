@@ -12,12 +12,11 @@
 #include "base/certificates.h"
 #include "base/hmac.h"
 #include "cluster/text.h"
+#include "rpc/limits.h"
 #include "tandem/error.h"
 
 namespace tandem::internal {
 namespace {
-
-constexpr std::size_t kNonceBytes = 32;
 
 rpc::Refusal refusal(rpc::Refusal::Reason reason, std::string message) {
   rpc::Refusal refusal;
@@ -80,6 +79,23 @@ std::string cluster_difference(const std::string& us, const ClusterSpec& ours, c
 
 }  // namespace
 
+std::string fault_of(const std::map<std::string, std::string>& offer) {
+  if (offer.size() > kOfferEntries) {
+    return fmt::format("has {} entries: at most {}", offer.size(), kOfferEntries);
+  }
+  std::size_t bytes = 0;
+  for (const auto& [key, value] : offer) {
+    // Protobuf takes nothing but UTF-8 for a key.
+    if (key.empty() || key.size() > kOfferKeyBytes || !is_printable_text(key)) {
+      return fmt::format("has the key {}: expected 1 to {} bytes of printable text, this has {}", quote(key),
+                         kOfferKeyBytes, key.size());
+    }
+    bytes += key.size() + value.size();
+  }
+  if (bytes <= kOfferBytes) return "";
+  return fmt::format("has {} bytes of keys and values: at most {}", bytes, kOfferBytes);
+}
+
 std::string random_nonce() {
   std::string nonce(kNonceBytes, '\0');
   random_bytes(nonce.data(), nonce.size());
@@ -114,6 +130,10 @@ std::string make_hello(const Identity& self, const TaskId& to) {
   hello.set_incarnation(bytes_of(self.incarnation));
   hello.set_nonce(random_nonce());
   hello.mutable_program()->insert(self.program.begin(), self.program.end());
+  if (self.task) {
+    hello.mutable_offer()->insert(self.offer.entries.begin(), self.offer.entries.end());
+    hello.set_key_share(self.offer.key_share);
+  }
   return hello.SerializeAsString();
 }
 
@@ -193,8 +213,15 @@ std::optional<rpc::Refusal> judge(const Identity& self, const rpc::Hello& hello,
     if (!difference.empty()) {
       return mismatch(fmt::format("{} and {} were started differently: {}", us, from->name(), difference));
     }
+    const std::string fault = fault_of(offer_in(hello).entries);
+    if (!fault.empty()) return mismatch(fmt::format("the offer of {} {}", from->name(), fault));
+    if (hello.key_share().size() != kNonceBytes) return mismatch("a hello without its share of the key");
   }
   return std::nullopt;
+}
+
+Offer offer_in(const rpc::Hello& hello) {
+  return {.entries = {hello.offer().begin(), hello.offer().end()}, .key_share = hello.key_share()};
 }
 
 }  // namespace tandem::internal

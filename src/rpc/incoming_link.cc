@@ -138,7 +138,10 @@ bool IncomingLink::take_proof(const rpc::Proof& proof) {
     refuse(*refusal);
     return false;
   }
-  if (hello.has_from()) task_ = TaskId{hello.from().type(), hello.from().index()};
+  if (hello.has_from()) {
+    task_ = TaskId{hello.from().type(), hello.from().index()};
+    offer_ = std::make_shared<const Offer>(offer_in(hello));
+  }
   incarnation_ = incarnation_of(hello.incarnation());
   if (const auto refusal = events_.admit(*this)) {
     refuse(*refusal);

@@ -36,6 +36,7 @@ class IncomingLink final : public grpc::ServerBidiReactor<rpc::Frame, rpc::Frame
   // Valid once it was admitted.
   const std::optional<TaskId>& task() const { return task_; }  // empty: an observer
   const Incarnation& incarnation() const { return incarnation_; }
+  const std::shared_ptr<const Offer>& offer() const { return offer_; }  // none: an observer
   bool admitted() const { return admitted_.load(std::memory_order_acquire); }
   // Neither admitted nor closed.
   bool half_open() const;
@@ -70,6 +71,7 @@ class IncomingLink final : public grpc::ServerBidiReactor<rpc::Frame, rpc::Frame
   std::string nonce_;
   std::optional<TaskId> task_;
   Incarnation incarnation_;
+  std::shared_ptr<const Offer> offer_;
   std::atomic<bool> admitted_{false};
 
   mutable std::mutex mutex_;

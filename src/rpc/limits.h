@@ -14,4 +14,9 @@ inline constexpr std::chrono::milliseconds kHandshakePatience{2000};
 inline constexpr int kConnectPatienceMs = 2000;
 inline constexpr std::size_t kMailboxSize = 10'000;
 
+// What a task may offer.
+inline constexpr std::size_t kOfferEntries = 32;
+inline constexpr std::size_t kOfferKeyBytes = 64;
+inline constexpr std::size_t kOfferBytes = 4096;  // keys and values together
+
 }  // namespace tandem::internal

@@ -37,6 +37,18 @@ std::filesystem::path folder_of(const std::string& certs, const std::optional<Ta
 
 }  // namespace
 
+const char* name_of(Security::Mode mode) {
+  switch (mode) {
+    case Security::Mode::kToken:
+      return "token";
+    case Security::Mode::kTls:
+      return "tls";
+    case Security::Mode::kInsecure:
+      break;
+  }
+  return "insecure";
+}
+
 Security load_security(const SecurityOptions& options, const std::optional<TaskId>& task, bool loopback) {
   Security security;
   if (options.mode == "token") {

@@ -27,6 +27,9 @@ struct Security {
   std::shared_ptr<grpc::ChannelCredentials> channel_credentials() const;
 };
 
+// "insecure", "token" or "tls", as the options call it.
+const char* name_of(Security::Mode mode);
+
 // Checks the options and reads the files. `task`: empty for an operator, who is no task. `loopback`: whether
 // the peers can only be of this machine. Throws InvalidArgument or NotFound in one line; off loopback without
 // a choice it shows the three ways, to be copied.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/hmac.h"
 #include "base/net.h"
@@ -51,16 +52,24 @@ Incarnation new_incarnation() {
   return incarnation;
 }
 
+Offer make_offer(std::map<std::string, std::string> entries) {
+  const std::string fault = fault_of(entries);
+  if (!fault.empty()) throw InvalidArgument(fmt::format("ServerOptions::offer {}", fault));
+  return {.entries = std::move(entries), .key_share = random_nonce()};
+}
+
 }  // namespace
 
 struct Server::Impl {
   Impl(const ClusterSpec& cluster, TaskId own, const HostPort& address, ServerOptions options)
       : task(std::move(own)),
+        cluster_id(cluster.id()),
         plane(
             {.identity = {.cluster = cluster,
                           .task = task,
                           .incarnation = new_incarnation(),
                           .program = std::move(options.program),
+                          .offer = make_offer(std::move(options.offer)),
                           .security = load_security(options.security, task, is_loopback_host(address.host))},
              .listen_host = address.host,
              .listen_port = address.port,
@@ -69,6 +78,7 @@ struct Server::Impl {
              .notice_interval = options.notice_interval}) {}
 
   TaskId task;
+  std::string cluster_id;
   ControlPlane plane;
   std::string target = {};
 };
@@ -110,8 +120,28 @@ int Server::port() const {
   return impl_->plane.port();
 }
 
+const std::string& Server::cluster_id() const {
+  return impl_->cluster_id;
+}
+
+std::string Server::security_mode() const {
+  return name_of(impl_->plane.security_mode());
+}
+
 void Server::wait_for_all() {
   impl_->plane.wait_for_all();
+}
+
+std::uint64_t Server::generation() const {
+  return impl_->plane.run("the generation").generation;
+}
+
+std::map<TaskId, std::map<std::string, std::string>> Server::offers() const {
+  return impl_->plane.run("what the tasks offer").offers;
+}
+
+std::string Server::data_key() const {
+  return impl_->plane.run("the key of the data plane").data_key;
 }
 
 void Server::set_progress(std::int64_t step, double examples_per_second) {
@@ -124,6 +154,10 @@ void Server::check() const {
 
 std::optional<LostTask> Server::lost() const {
   return impl_->plane.lost();
+}
+
+void Server::on_lost(std::function<void(const LostTask&)> listener) {
+  impl_->plane.on_lost(std::move(listener));
 }
 
 void Server::finish() {

@@ -170,6 +170,10 @@ bool check_hello(const std::string& bytes) {
   if (refusal) return false;
   require(!hello.has_from() || incarnation_of(hello.incarnation()),
           "a task that is let in has an incarnation");
+  require(!hello.has_from() || fault_of(offer_in(hello).entries).empty(),
+          "a task that is let in offers no more than it may");
+  require(!hello.has_from() || hello.key_share().size() == kNonceBytes,
+          "a task that is let in has a share of the key");
   require(!hello.has_from() || is_worker_0 || hello.from().type() == "evaluator", "only tasks are let in");
   return true;
 }

@@ -58,7 +58,10 @@ class Handshake : public ::testing::Test {
   Workers workers_{2};
   ServerOptions options_;
   std::optional<Server> server_;
-  Identity as_worker_1{.cluster = workers_.cluster, .task = kClient, .incarnation = {.high = 1, .low = 2}};
+  Identity as_worker_1{.cluster = workers_.cluster,
+                       .task = kClient,
+                       .incarnation = {.high = 1, .low = 2},
+                       .offer = {.key_share = std::string(internal::kNonceBytes, 's')}};
 };
 
 bool is_refused(const std::optional<rpc::Frame>& frame, const std::string& why) {
@@ -114,6 +117,22 @@ TEST_F(Handshake, AReplayedHandshakeIsRefused) {
   EXPECT_NE(challenge->challenge().nonce(), nonce);
   replayer.say_proof(proof);
   EXPECT_TRUE(is_refused(replayer.hear(), "the token is wrong or missing"));
+  expect_that_the_cluster_forms();
+}
+
+// Someone in between who does not know the token cannot make a task offer something else.
+TEST_F(Handshake, AnOfferThatWasChangedOnItsWayIsRefused) {
+  listen_with_token();
+  as_worker_1.offer.entries = {{"data_address", "10.0.0.1:40123"}};
+  rpc::Hello hello;
+  const std::string sent = internal::make_hello(as_worker_1, kServer);
+  ASSERT_TRUE(hello.ParseFromString(sent));
+  (*hello.mutable_offer())["data_address"] = "10.6.6.6:40123";
+  Stranger between(address());
+  between.say_hello(hello.SerializeAsString());
+  between.say_proof(
+      internal::proof_tag(as_worker_1.security, 'C', sent, between.hear()->challenge().nonce()));
+  EXPECT_TRUE(is_refused(between.hear(), "the token is wrong or missing"));
   expect_that_the_cluster_forms();
 }
 
@@ -221,8 +240,9 @@ TEST_F(Handshake, AHelloThatDoesNotFitIsRefused) {
     stranger.say_proof("");
     return stranger.hear();
   };
-  EXPECT_TRUE(is_refused(answer_to([](rpc::Hello& hello) { hello.set_protocol(99); }),
-                         "worker:0 speaks version 1 of the protocol, the other side 99"));
+  EXPECT_TRUE(is_refused(
+      answer_to([](rpc::Hello& hello) { hello.set_protocol(99); }),
+      fmt::format("worker:0 speaks version {} of the protocol, the other side 99", internal::kProtocol)));
   EXPECT_TRUE(is_refused(answer_to([](rpc::Hello& hello) { hello.mutable_to()->set_index(7); }),
                          "this is worker:0, not worker:7"));
   EXPECT_TRUE(is_refused(answer_to([](rpc::Hello& hello) { hello.clear_to(); }), "this is worker:0, not :0"));
@@ -234,6 +254,26 @@ TEST_F(Handshake, AHelloThatDoesNotFitIsRefused) {
                          "\"a\\x0ab:1\" is no other task of this cluster"));
   EXPECT_TRUE(is_refused(answer_to([](rpc::Hello& hello) { hello.set_incarnation("short"); }),
                          "a hello without an incarnation"));
+  EXPECT_TRUE(is_refused(answer_to([](rpc::Hello& hello) { hello.set_key_share("short"); }),
+                         "a hello without its share of the key"));
+  EXPECT_TRUE(is_refused(answer_to([](rpc::Hello& hello) { hello.clear_key_share(); }),
+                         "a hello without its share of the key"));
+  EXPECT_TRUE(is_refused(answer_to([](rpc::Hello& hello) {
+                           for (std::size_t i = 0; i <= internal::kOfferEntries; ++i) {
+                             (*hello.mutable_offer())[std::to_string(i)] = "";
+                           }
+                         }),
+                         "the offer of worker:1 has 33 entries: at most 32"));
+  EXPECT_TRUE(is_refused(answer_to([](rpc::Hello& hello) {
+                           (*hello.mutable_offer())["k"] = std::string(internal::kOfferBytes, 'v');
+                         }),
+                         "the offer of worker:1 has 4097 bytes of keys and values: at most 4096"));
+  EXPECT_TRUE(is_refused(answer_to([](rpc::Hello& hello) {
+                           (*hello.mutable_offer())[std::string(internal::kOfferKeyBytes + 1, 'k')] = "v";
+                         }),
+                         "of printable text, this has 65"));
+  EXPECT_TRUE(is_refused(answer_to([](rpc::Hello& hello) { (*hello.mutable_offer())["a\nb"] = "v"; }),
+                         "the offer of worker:1 has the key \"a\\x0ab\""));
   EXPECT_TRUE(is_refused(answer_to([](rpc::Hello& hello) { hello.set_cluster("{"); }),
                          "clusters differ: what it sent is no cluster"));
   for (const char* cluster : {"{\"worker\": 1}", "{\"worker\": [[[1]]]}", "{\"worker\": null}", "{}"}) {

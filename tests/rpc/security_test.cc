@@ -111,6 +111,16 @@ TEST(Security, ListeningEverywhereIsOffLoopback) {
   EXPECT_NE(said.find("this task listens beyond loopback"), std::string::npos) << said;
 }
 
+TEST(Security, SaysWhichModeIsInForce) {
+  const Workers workers(1);
+  EXPECT_EQ(Server(workers.cluster).security_mode(), "insecure");
+  EXPECT_EQ(Server(workers.cluster, "worker", 0, {.security = {.mode = "insecure"}}).security_mode(),
+            "insecure");
+  const TempFolder folder;
+  const SecurityOptions token{.mode = "token", .token_file = token_file(folder, "token", "0123456789abcdef")};
+  EXPECT_EQ(Server(workers.cluster, "worker", 0, {.security = token}).security_mode(), "token");
+}
+
 TEST(Security, SaysWhatAModeNeeds) {
   const Workers workers(1);
   const auto message = [&](SecurityOptions security) {
@@ -183,8 +193,10 @@ internal::IssuedCertificate Tls::expired(const internal::CertificateSubject& sub
 std::string Tls::called_with(const internal::IssuedCertificate& issued) const {
   const Server server(workers_.cluster, "worker", 0,
                       with_patience({.security = {.mode = "tls", .certs = good(0)}}));
-  const internal::Identity as_worker_1{
-      .cluster = workers_.cluster, .task = TaskId{"worker", 1}, .incarnation = {.high = 1, .low = 2}};
+  const internal::Identity as_worker_1{.cluster = workers_.cluster,
+                                       .task = TaskId{"worker", 1},
+                                       .incarnation = {.high = 1, .low = 2},
+                                       .offer = {.key_share = std::string(internal::kNonceBytes, 's')}};
   Stranger stranger(workers_.address(0),
                     grpc::SslCredentials({authority_.certificate(), issued.key, issued.certificate}),
                     subject_of(workers_.cluster, 0).dns_name);

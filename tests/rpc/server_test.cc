@@ -3,7 +3,12 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <atomic>
+#include <future>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
 
 #include "base/file_descriptor.h"
 #include "base/net.h"
@@ -329,6 +334,123 @@ TEST(Server, ATaskThatIsDestroyedWithoutFinishHasLeft) {
   const LostTask lost = loss_after([](std::unique_ptr<Server>& server) { server.reset(); });
   EXPECT_EQ(lost.evidence, "left");
   EXPECT_EQ(lost.task, (TaskId{"worker", 0}));
+}
+
+// Two tasks in the middle of a run.
+struct RunOfTwo {
+  RunOfTwo() {
+    for (int index = 0; index < 2; ++index) {
+      servers.push_back(std::make_unique<Server>(workers.cluster, "worker", index, with_patience()));
+    }
+    for (const auto& server : servers) server->wait_for_all();
+  }
+  Server& first() { return *servers[0]; }
+  Server& second() { return *servers[1]; }
+
+  const Workers workers{2};
+  std::vector<std::unique_ptr<Server>> servers;
+};
+
+TEST(Server, TellsAListenerOfALossOnceAndAsSoonAsItTellsAnyone) {
+  RunOfTwo run;
+  std::mutex mutex;
+  std::vector<LostTask> told;
+  std::optional<steady_clock::time_point> told_at;
+  std::thread::id told_on;
+  bool was_told_elsewhere = false;
+  run.second().on_lost([&](const LostTask& lost) {
+    const std::lock_guard lock(mutex);
+    told.push_back(lost);
+    told_at = steady_clock::now();
+    told_on = std::this_thread::get_id();
+    const auto elsewhere = run.second().lost();
+    was_told_elsewhere = elsewhere && elsewhere->message == lost.message;
+  });
+  run.first().leave();
+  EXPECT_TRUE(eventually([&] { return run.second().lost().has_value(); }));
+  const auto lost_at = steady_clock::now();
+  EXPECT_TRUE(eventually([&] {
+    const std::lock_guard lock(mutex);
+    return told_at.has_value();
+  }));
+  EXPECT_THROW(run.second().join(), Unavailable);
+  run.second().finish();
+  std::this_thread::sleep_for(milliseconds(200));
+  const std::lock_guard lock(mutex);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].task, (TaskId{"worker", 0}));
+  EXPECT_EQ(told[0].message, run.second().lost()->message);
+  EXPECT_TRUE(was_told_elsewhere);
+  EXPECT_NE(told_on, std::this_thread::get_id());
+  EXPECT_LT(*told_at - lost_at, milliseconds(100));
+}
+
+TEST(Server, AListenerThatComesAfterTheLossIsCalledAtOnce) {
+  RunOfTwo run;
+  run.first().leave();
+  EXPECT_TRUE(eventually([&] { return run.second().lost().has_value(); }));
+  for (int i = 0; i < 2; ++i) {
+    int calls = 0;
+    std::thread::id called_on;
+    run.second().on_lost([&](const LostTask& lost) {
+      ++calls;
+      called_on = std::this_thread::get_id();
+      EXPECT_EQ(lost.evidence, "left");
+    });
+    EXPECT_EQ(calls, 1);
+    EXPECT_EQ(called_on, std::this_thread::get_id());
+  }
+}
+
+TEST(Server, AListenerMayCallWhatItLikes) {
+  RunOfTwo run;
+  std::promise<void> called;
+  run.second().on_lost([&](const LostTask&) {
+    Server& server = run.second();
+    EXPECT_THROW(server.check(), Unavailable);
+    EXPECT_THROW(server.wait_for_all(), Unavailable);
+    EXPECT_THROW(server.join(), Unavailable);
+    EXPECT_EQ(server.offers().size(), 2u);
+    server.set_progress(3);
+    server.finish();
+    server.leave();
+    server.on_lost({});
+    called.set_value();
+    throw InvalidArgument("what a listener throws is logged");
+  });
+  run.first().leave();
+  result_of(called.get_future());
+  EXPECT_THROW(run.second().join(), Unavailable);
+}
+
+// What it refers to is gone by then.
+TEST(Server, AListenerIsNotCalledOnceItIsRemovedOrItsServerGoes) {
+  std::atomic<int> calls = 0;
+  {
+    RunOfTwo run;
+    run.second().on_lost([&](const LostTask&) { ++calls; });
+    run.second().on_lost({});
+    run.first().leave();
+    EXPECT_TRUE(eventually([&] { return run.second().lost().has_value(); }));
+  }
+  {
+    RunOfTwo run;
+    run.first().on_lost([&](const LostTask&) { ++calls; });
+    run.second().on_lost([&](const LostTask&) { ++calls; });
+    run.first().finish();
+    run.second().finish();
+    run.second().join();
+  }
+  for (int i = 0; i < 5; ++i) {
+    RunOfTwo run;
+    auto listens = std::make_unique<std::atomic<bool>>(true);
+    run.second().on_lost([&](const LostTask&) { EXPECT_TRUE(*listens); });
+    auto leaver = in_thread([&] { run.servers[0].reset(); });
+    run.servers[1].reset();
+    *listens = false;
+    result_of(std::move(leaver));
+  }
+  EXPECT_EQ(calls, 0);
 }
 
 TEST(Server, NobodyWaitsOnATaskThatHasLeft) {

@@ -15,6 +15,8 @@
 
 namespace tandem::internal {
 
+struct GroupSetup;
+
 struct TaskGroupSetup {
   ClusterSpec cluster = {};
   TaskId task = {};
@@ -23,16 +25,17 @@ struct TaskGroupSetup {
   CommunicationOptions communication = {};
 };
 
-// The chief and the workers of a cluster, joined: they have started together, are connected for collectives, and know
-// when one of them is lost. Sees no torch.
+// The chief and the workers of a cluster, joined: they have started together, are connected for collectives,
+// and know when one of them is lost. Sees no torch.
 //
-// Every task must issue the same collectives in the same order. When one throws, the group is of no further use.
+// Every task must issue the same collectives in the same order. When one throws, the group is of no further
+// use.
 class TaskGroup {
  public:
   // Listens, waits for the others and connects to them. Throws what Server and join_group() throw.
   explicit TaskGroup(TaskGroupSetup setup);
-  // In order, this task has finished; after a failure, or while an exception unwinds, it leaves the others, which
-  // stop.
+  // In order, this task has finished; after a failure, or while an exception unwinds, it leaves the others,
+  // which stop.
   ~TaskGroup();
   TaskGroup(const TaskGroup&) = delete;
   TaskGroup& operator=(const TaskGroup&) = delete;
@@ -46,18 +49,20 @@ class TaskGroup {
   const std::string& chiefs_offer(const std::string& name) const { return chiefs_offers_.at(name); }
   Communicator& communicator() { return *communicator_; }
 
-  // Calls fn, which waits for a collective. If it fails because a task is gone, throws Unavailable with what the
-  // control plane knows of it: which task, what evidence, at which step.
+  // Calls fn, which waits for a collective. If it fails because a task is gone, throws Unavailable with what
+  // the control plane knows of it: which task, what evidence, at which step.
   void run(const std::function<void()>& fn);
 
-  // An error of this task's own: stops the others, and tells them why. Errors that came out of the group itself are
-  // known to them. The first one stays.
+  // An error of this task's own: stops the others, and tells them why. Errors that came out of the group
+  // itself are known to them. The first one stays.
   void fail(const std::exception_ptr& error);
 
+  // For `tandem status`, and for the message when a task is lost.
   void set_progress(std::int64_t step, double examples_per_second);
+  std::optional<LostTask> lost() const { return server_->lost(); }
 
  private:
-  std::unique_ptr<Server> join(TaskGroupSetup& setup);
+  void connect(GroupSetup group, const CommunicationOptions& options);
   // Throws what the control plane knows of the loss, if it does within a moment.
   void throw_verdict() const;
 

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <future>
+#include <typeinfo>
 
 #include "base/file_descriptor.h"
 #include "base/hmac.h"
@@ -52,6 +52,7 @@ std::vector<Ending> run_members(std::vector<GroupSetup> setups, const Communicat
       } catch (const Error& error) {
         ending.code = error.code();
         ending.message = error.what();
+        EXPECT_NE(typeid(error), typeid(Error)) << "callers catch by the kind of error";
       }
       ending.seconds = seconds_since(start);
     });

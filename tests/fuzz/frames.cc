@@ -1,6 +1,6 @@
-// Any bytes as what comes over a data connection: to the handshake of a stranger, or from a member that knows the key.
-// No stranger gets in; a member writes only where a receive is posted, and what does not fit ends the operation with
-// an error.
+// Any bytes as what comes over a data connection: to the handshake of a stranger, or from a member that knows
+// the key. No stranger gets in; a member writes only where a receive is posted, and what does not fit ends
+// the operation with an error.
 //
 // The first byte says which: odd, a stranger; even, a member in the middle of a sum of 64 floats.
 #include <fcntl.h>

@@ -18,9 +18,10 @@ constexpr int kPeerLost = 75;
 constexpr int kTasks = 3;
 constexpr const char* kProgram = TANDEM_BIN "/summing_task";
 
-// Sends a signal to one of three tasks that do nothing but sum, and returns after how long each of the others named
-// it.
-std::vector<std::int64_t> delays_after(int signal, int victim, unsigned pause_ms, const std::string& evidence) {
+// Sends a signal to one of three tasks that do nothing but sum, and returns after how long each of the others
+// named it.
+std::vector<std::int64_t> delays_after(int signal, int victim, unsigned pause_ms,
+                                       const std::string& evidence) {
   ClusterOfProcesses cluster(kTasks, {"--steps", "1000000"}, kProgram);
   cluster.start_all();
   for (int worker = 0; worker < kTasks; ++worker) cluster.started_at(worker);
@@ -31,9 +32,9 @@ std::vector<std::int64_t> delays_after(int signal, int victim, unsigned pause_ms
   for (int worker = 0; worker < kTasks; ++worker) {
     if (worker == victim) continue;
     const auto lost = cluster.lost(worker);
-    EXPECT_EQ(lost.task, fmt::format("worker:{}", victim)) << cluster[worker].out;
-    EXPECT_EQ(lost.evidence, evidence) << cluster[worker].out;
     EXPECT_EQ(cluster[worker].wait(), kPeerLost) << cluster[worker].out;
+    EXPECT_EQ(lost.task, fmt::format("worker:{}", victim)) << cluster[worker].out;
+    EXPECT_EQ(lost.evidence, evidence) << cluster[0].out << cluster[1].out << cluster[2].out;
     delays.push_back(lost.at - sent_at);
   }
   return delays;
@@ -54,7 +55,8 @@ TEST(StopInASum, IsNamedByAllOthers) {
   std::vector<std::int64_t> delays;
   for (int stop = 0; stop < dose("TANDEM_STOPS", 2); ++stop) {
     const int victim = static_cast<int>(random() % kTasks);
-    for (const auto delay : delays_after(SIGSTOP, victim, random() % 100, "unreachable")) delays.push_back(delay);
+    for (const auto delay : delays_after(SIGSTOP, victim, random() % 100, "unreachable"))
+      delays.push_back(delay);
   }
   EXPECT_LT(p99_of("stops in a sum", delays), 2000);  // on a busy machine; 1000 on an idle one
 }
@@ -83,8 +85,8 @@ TEST(TwoHosts, SumWithAToken) {
   std::vector<std::unique_ptr<RunningProgram>> tasks;
   for (int node = 0; node < 2; ++node) {
     std::vector<std::string> command = networks.enter(node);
-    command.insert(command.end(), {kProgram, "--worker_hosts", hosts, "--task_index", std::to_string(node), "--steps",
-                                   "20", "--security", "token", "--token_file", token});
+    command.insert(command.end(), {kProgram, "--worker_hosts", hosts, "--task_index", std::to_string(node),
+                                   "--steps", "20", "--security", "token", "--token_file", token});
     if (node == 1) command.insert(command.end(), {"--data_port", "21000"});
     tasks.push_back(std::make_unique<RunningProgram>(command));
   }

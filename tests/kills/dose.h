@@ -19,8 +19,8 @@ inline int dose(const char* variable, int usual) {
 inline std::int64_t p99_of(const char* what, std::vector<std::int64_t> delays) {
   std::ranges::sort(delays);
   const auto p99 = delays[(delays.size() - 1) * 99 / 100];
-  fmt::print("{}: named after {} ms (median), {} ms (p99), {} ms (longest of {})\n", what, delays[delays.size() / 2],
-             p99, delays.back(), delays.size());
+  fmt::print("{}: named after {} ms (median), {} ms (p99), {} ms (longest of {})\n", what,
+             delays[delays.size() / 2], p99, delays.back(), delays.size());
   return p99;
 }
 

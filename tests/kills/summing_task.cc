@@ -1,6 +1,7 @@
-// A task that sums numbers with the others, over and over; no model, no torch. For tests that kill it in the middle.
+// A task that sums numbers with the others, over and over; no model, no torch. For tests that kill it in the
+// middle.
 //
-//   summing_task --worker_hosts localhost:20000,localhost:20001 --task_index 0 [--steps N] [--count N] [--engine tcp]
+//   summing_task --worker_hosts localhost:20000,localhost:20001 --task_index 0 [--steps N] [--count N]
 //
 // Prints when it started, and how it ended:
 //   worker:0 started 1763251200123
@@ -24,7 +25,6 @@ namespace {
 struct Flags : tandem::internal::ClusterProgramFlags {
   std::int64_t steps = 100;
   std::int64_t count = 1 << 18;
-  std::string algorithm = "auto";
   int data_port = 0;
 };
 
@@ -52,20 +52,20 @@ void run(const Flags& flags) {
   try {
     for (std::int64_t step = 1; step <= flags.steps; ++step) {
       std::fill(values.begin(), values.end(), 1.0F);
-      group.run([&](tandem::Communicator& communicator) {
-        communicator.all_reduce("values", {values.data(), flags.count, tandem::ElementType::kFloat32});
+      group.run([&] {
+        group.communicator().all_reduce("values",
+                                        {values.data(), flags.count, tandem::ElementType::kFloat32});
       });
       if (values.front() != static_cast<float>(group.size()) || values.back() != values.front()) {
         throw tandem::Error(tandem::ErrorCode::kInternal, fmt::format("the sum is {}", values.front()));
       }
       group.set_progress(step, 0);
     }
-    group.finish();
     say(fmt::format("{} done after {} steps", self, flags.steps));
-  } catch (const tandem::Error& error) {
+  } catch (const tandem::Error&) {
     const auto lost = group.lost();
-    say(fmt::format("{} lost {} {} {}", self, lost ? lost->task.name() : "nobody", lost ? lost->evidence : "none",
-                    milliseconds_since_1970()));
+    say(fmt::format("{} lost {} {} {}", self, lost ? lost->task.name() : "nobody",
+                    lost ? lost->evidence : "none", milliseconds_since_1970()));
     throw;
   }
 }

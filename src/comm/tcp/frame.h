@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "comm/engine.h"
@@ -44,9 +46,17 @@ inline bool same_operation(const FrameHeader& a, const FrameHeader& b) {
          (point_to_point || a.root == b.root);
 }
 
-inline std::string_view name_of(const FrameHeader& header) {
+// What a peer sent as text, fit for a message of one line.
+inline std::string one_line(std::string_view text) {
+  std::string line(text);
+  std::ranges::replace_if(
+      line, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }, ' ');
+  return line;
+}
+
+inline std::string name_of(const FrameHeader& header) {
   const std::string_view whole(header.name.data(), header.name.size());
-  return whole.substr(0, whole.find('\0'));
+  return one_line(whole.substr(0, whole.find('\0')));
 }
 
 }  // namespace tandem::internal::tcp

@@ -22,16 +22,16 @@ class NoAddress final : public ::gloo::transport::Address {
   std::vector<char> bytes() const override { return {}; }
 };
 
-Error error_of(std::uint64_t code, const std::string& message) {
+[[noreturn]] void throw_error(std::uint64_t code, const std::string& message) {
   switch (static_cast<ErrorCode>(code)) {
     case ErrorCode::kUnavailable:
-      return Unavailable(message);
+      throw Unavailable(message);
     case ErrorCode::kFailedPrecondition:
-      return FailedPrecondition(message);
+      throw FailedPrecondition(message);
     case ErrorCode::kDeadlineExceeded:
-      return DeadlineExceeded(message);
+      throw DeadlineExceeded(message);
     default:
-      return Aborted(message);
+      throw Aborted(message);
   }
 }
 
@@ -224,9 +224,8 @@ void Link::finish_frame() {
   accepted_ = false;
   header_bytes_ = 0;
   if (header_.kind == FrameKind::kAbort) {
-    // Its reason is the message, in one line; who passes it on does not matter.
-    std::ranges::replace_if(reason_, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }, ' ');
-    throw error_of(header_.offset, reason_);
+    // Its reason is the message; who passes it on does not matter.
+    throw_error(header_.offset, one_line(reason_));
   }
   mesh_.count_received(header_.length);
   if (source_) *source_ = peer_;

@@ -16,6 +16,7 @@
 #include "tandem/dataset.h"
 #include "tandem/device.h"
 #include "tandem/error.h"
+#include "tandem/input_context.h"
 #include "tandem/losses.h"
 #include "tandem/metrics.h"
 #include "tandem/mirrored_strategy.h"

@@ -45,6 +45,10 @@ class MapView final : public DerivedView {
                      .max_chunks = 2 * parallelism_});
   }
 
+  View over(View upstream, const Part&) const override {
+    return std::make_shared<MapView>(std::move(upstream), fn_, parallelism_);
+  }
+
  private:
   ElementFunction fn_;
   int parallelism_;

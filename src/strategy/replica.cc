@@ -10,8 +10,7 @@ namespace {
 
 at::Tensor sum_over_replicas(ReplicaContext& replica, const at::Tensor& tensor) {
   at::Tensor sum = tensor.detach().clone(at::MemoryFormat::Contiguous);
-  internal::StrategyImpl& strategy = replica.strategy();
-  strategy.cross_device_ops().all_reduce(strategy.meeting(), replica.local_id(), sum);
+  replica.strategy().all_reduce(replica.local_id(), sum);
   return sum;
 }
 

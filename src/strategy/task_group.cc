@@ -84,6 +84,9 @@ TaskGroup::TaskGroup(TaskGroupSetup setup) {
   log_info("{} is rank {} of {} ({}): data at {}, security {}", self(), rank(), size(),
            fmt::join(members_, ", "), data_address, server_->security_mode());
   server_->on_lost([this](const LostTask& lost) {
+    // One that leaves says why over its connections first, or passes on what it heard there: that is the
+    // better story. Their end wakes whoever waits for it.
+    if (lost.evidence == "left") return;
     communicator_->abort(lost.message, std::make_exception_ptr(Unavailable(lost.message)));
   });
 }

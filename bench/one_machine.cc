@@ -56,7 +56,9 @@ struct Flags {
     app.add_flag(kFirstStepProbe, first_step_probe)->group("");
     app.add_option(kMemoryProbe, memory_probe)->group("");
     app.add_flag(kCentralProbe, central_probe)->group("");
-    app.add_option(kStepWorker, step_worker)->check(CLI::IsMember({"mirrored", "no_exchange"}))->group("");
+    app.add_option(kStepWorker, step_worker)
+        ->check(CLI::IsMember({"mirrored", "no_exchange", "multi_worker", "alone"}))
+        ->group("");
   }
 };
 

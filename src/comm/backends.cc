@@ -3,7 +3,10 @@
 namespace tandem::internal {
 
 const std::vector<Backend>& backends() {
-  static const std::vector<Backend> all{{"tcp", tcp::available, tcp::create}};
+  static const std::vector<Backend> all{
+      {"tcp", tcp::available, tcp::create},
+      {"gloo", gloo_tcp::available, gloo_tcp::create},
+  };
   return all;
 }
 

@@ -6,6 +6,8 @@ const std::vector<Backend>& backends() {
   static const std::vector<Backend> all{
       {"tcp", tcp::available, tcp::create},
       {"gloo", gloo_tcp::available, gloo_tcp::create},
+      {"mpi", mpi::available, mpi::create},
+      {"nccl", nccl::available, nccl::create},
   };
   return all;
 }

@@ -56,6 +56,7 @@ const Backend& choose_backend(const CommunicationOptions& options) {
 }
 
 std::string algorithms_of(const CommunicationOptions& options, const Engine& engine) {
+  if (engine.chooses_algorithms()) return "an algorithm of its own choice";
   if (options.algorithm != AllReduceAlgorithm::kAuto) return algorithm_name(options.algorithm);
   if (options.implementation != CommunicationImplementation::kAuto) return "ring";
   return "auto: " + describe_choice(engine.size(), engine.several_hosts());

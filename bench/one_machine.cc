@@ -43,6 +43,7 @@ struct Flags {
   int memory_probe = 0;  // replicas
   bool central_probe = false;
   std::string step_worker = {};
+  std::string all_reduce_worker = {};
 
   void add_to(CLI::App& app) {
     app.add_option("--rounds", rounds, "Turns of each variant; more are more exact")
@@ -59,6 +60,7 @@ struct Flags {
     app.add_option(kStepWorker, step_worker)
         ->check(CLI::IsMember({"mirrored", "no_exchange", "multi_worker", "alone"}))
         ->group("");
+    app.add_option(kAllReduceWorker, all_reduce_worker)->group("");
   }
 };
 
@@ -100,6 +102,8 @@ int main(int argc, char** argv) {
       memory_probe(flags.memory_probe, flags.central_probe);
     } else if (!flags.step_worker.empty()) {
       step_worker(flags.step_worker);
+    } else if (!flags.all_reduce_worker.empty()) {
+      all_reduce_worker(flags.all_reduce_worker);
     } else {
       measure(flags);
     }

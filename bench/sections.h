@@ -36,4 +36,9 @@ void memory_probe(int replicas, bool central);
 inline constexpr const char* kStepWorker = "--step_worker";
 void step_worker(const std::string& variant);
 
+// The process that bench/collectives measures for the all-reduce between two replicas of one process. Gets
+// its orders at that socket; see orders.h.
+inline constexpr const char* kAllReduceWorker = "--all_reduce_worker";
+void all_reduce_worker(const std::string& orders);
+
 }  // namespace tandem::bench

@@ -72,7 +72,8 @@ TaskGroup::TaskGroup(TaskGroupSetup setup) {
                    .cluster_id = server_->cluster_id(),
                    .generation = server_->generation(),
                    .key = server_->data_key(),
-                   .encrypt = server_->security_mode() == "tls"};
+                   .encrypt = server_->security_mode() == "tls",
+                   .trusted_network = server_->security_mode() == "insecure"};
   for (const TaskId& task : tasks) {
     members_.push_back(task.name());
     group.members.push_back({.name = task.name(),

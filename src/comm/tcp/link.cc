@@ -109,6 +109,14 @@ bool Link::has_receives() const {
   });
 }
 
+void Link::check_receives() const {
+  for (const auto& [slot, receives] : posted_) {
+    for (const auto& receive : receives) {
+      if (receive->only_here && !receive->taken) return check_can_come();
+    }
+  }
+}
+
 std::size_t Link::read(void* data, std::size_t bytes) {
   try {
     return channel_.read(data, bytes);

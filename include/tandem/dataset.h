@@ -95,6 +95,10 @@ class DatasetIterator {
 
   DatasetPosition position() const;
 
+  // For the rooms above: the rows of the global batch that the last element is a worker's part of; 0 if it is
+  // whole.
+  std::int64_t whole_rows() const { return whole_rows_; }
+
   // Goes to a position that an iterator of the same dataset and seed told, forwards or backwards. Makes none
   // of the elements before it, save those that shuffle() reads from a map, that cache() does not have yet, or
   // that a generator gives; a shuffle of many takes a moment, and files of unknown length are opened. Throws
@@ -109,6 +113,7 @@ class DatasetIterator {
   IterateOptions options_;
   std::unique_ptr<internal::ElementIterator> elements_;
   std::int64_t consumed_ = 0;
+  std::int64_t whole_rows_ = 0;
 };
 
 // Examples, read in order: a chain of small views, as tf.data's. A Dataset is a value: a shared handle on

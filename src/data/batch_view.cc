@@ -69,6 +69,8 @@ class BatchView final : public DerivedView {
 
   std::optional<std::int64_t> batch_size() const override { return size_; }
 
+  bool looks_inside() const override { return true; }
+
   View over(View upstream, const Part&) const override {
     return std::make_shared<BatchView>(std::move(upstream), size_, BatchOptions{drop_remainder_});
   }

@@ -24,6 +24,7 @@ DatasetIterator& DatasetIterator::operator=(DatasetIterator&& other) noexcept {
   options_ = other.options_;
   elements_ = std::move(other.elements_);
   consumed_ = other.consumed_;
+  whole_rows_ = other.whole_rows_;
   return *this;
 }
 
@@ -41,6 +42,7 @@ std::optional<Batch> DatasetIterator::next() {
     throw;
   }
   ++consumed_;
+  whole_rows_ = element.whole_rows;
   return std::move(element.value);
 }
 

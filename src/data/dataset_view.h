@@ -22,6 +22,8 @@ struct Element {
   std::int64_t index = 0;
   // How many maps have drawn random numbers for it. Each draws from a stream of its own.
   int random_maps = 0;
+  // Rows of the global batch that it is a worker's part of; 0 if it is whole. See own_rows().
+  std::int64_t whole_rows = 0;
 };
 
 // Examples of a list of files are numbered file * 2^kFileBits + example, whoever reads the file.
@@ -83,6 +85,7 @@ struct Part {
   AutoShardPolicy policy = AutoShardPolicy::kOff;
   int workers = 1;
   int worker = 0;
+  int replicas_per_worker = 1;  // where its part depends on that
 
   friend auto operator<=>(const Part&, const Part&) = default;
 };
@@ -97,6 +100,12 @@ class DerivedView : public DatasetView {
   std::int64_t epochs_per_pass() const override { return upstream_->epochs_per_pass(); }
 
   const std::shared_ptr<const DatasetView>& upstream_view() const { return upstream_; }
+
+  // Whether element i comes of upstream's element i alone: to leave elements out before it is then to leave
+  // them out after it.
+  virtual bool is_one_to_one() const { return false; }
+  // Whether it looks into its elements, or makes others of them. Else a part of each will do as well.
+  virtual bool looks_inside() const { return false; }
 
   // The same view over another upstream, which is a worker's part of this one's: equal parts have equal
   // upstreams.

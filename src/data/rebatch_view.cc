@@ -146,6 +146,8 @@ class RebatchView final : public DerivedView {
 
   std::optional<std::int64_t> batch_size() const override { return sizes_.largest(); }
 
+  bool looks_inside() const override { return true; }
+
   View over(View upstream, const Part&) const override {
     return std::make_shared<RebatchView>(std::move(upstream), sizes_);
   }

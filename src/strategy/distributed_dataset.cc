@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include "data/auto_shard.h"
+#include "data/own_rows.h"
 #include "data/split_rule.h"
 #include "strategy/batch_shape.h"
 #include "strategy/strategy_impl.h"
@@ -30,7 +31,12 @@ DistributedDataset Strategy::distribute(const Dataset& dataset, IterateOptions o
   const internal::Sharded part = internal::auto_shard(dataset, tasks->size(), tasks->rank());
   impl_->log_once(part.line);
   if (part.global_batches) {
-    return DistributedDataset(impl_, part.dataset.iterate(options), Holds::kGlobalBatches);
+    // The others' rows need not even be made, where that can be told beforehand.
+    const std::optional<Dataset> own =
+        internal::own_rows(part.dataset, {.workers = tasks->size(),
+                                          .replicas_per_worker = impl_->num_local_replicas(),
+                                          .worker = tasks->rank()});
+    return DistributedDataset(impl_, (own ? *own : part.dataset).iterate(options), Holds::kGlobalBatches);
   }
   const Dataset pieces = internal::rebatch(
       part.dataset, internal::batch_sizes_for_worker(*dataset.batch_size(), tasks->size(),
@@ -74,13 +80,17 @@ void DistributedDataset::seek(DatasetPosition position) {
 std::optional<DistributedBatch> DistributedDataset::cut_global_batch() {
   const std::optional<Batch> batch = iterator_.next();
   if (!batch) return std::nullopt;
-  const std::int64_t rows = batch->rows();
+  // Of the whole batch; what is at hand begins at row `first` of it.
+  const std::int64_t rows = iterator_.whole_rows() > 0 ? iterator_.whole_rows() : batch->rows();
+  const auto range = [&](int local) {
+    return internal::rows_of_replica(rows, strategy_->num_replicas_in_sync(),
+                                     strategy_->first_replica() + local);
+  };
+  const std::int64_t first = iterator_.whole_rows() > 0 ? range(0).begin : 0;
   std::vector<Batch> pieces;
   for (int local = 0; local < strategy_->num_local_replicas(); ++local) {
-    const auto [begin, end] = internal::rows_of_replica(rows, strategy_->num_replicas_in_sync(),
-                                                        strategy_->first_replica() + local);
-    pieces.push_back(
-        on_device(batch->slice(begin, end), strategy_->devices()[static_cast<std::size_t>(local)]));
+    pieces.push_back(on_device(batch->slice(range(local).begin - first, range(local).end - first),
+                               strategy_->devices()[static_cast<std::size_t>(local)]));
   }
   return DistributedBatch(std::move(pieces), rows);
 }

@@ -11,6 +11,7 @@
 #include "base/hmac.h"
 #include "base/net.h"
 #include "comm/backends.h"
+#include "comm/choose_algorithm.h"
 #include "comm/group_of_threads.h"
 #include "comm/tcp/frame.h"
 #include "comm/tcp/handshake.h"
@@ -210,6 +211,17 @@ TEST(Transport, DoesNotWaitForACollectiveThatIsUnderWay) {
     EXPECT_EQ(second[0], 4);
     EXPECT_EQ(third[9], 6);
   });
+}
+
+TEST(ChooseAlgorithm, GoesBySizeAndNumberOfTasksAndSaysSo) {
+  constexpr std::size_t kMiB = 1 << 20;
+  EXPECT_EQ(internal::choose_algorithm(4096, 2, false), AllReduceAlgorithm::kBcube);
+  EXPECT_EQ(internal::choose_algorithm(2 * kMiB, 8, false), AllReduceAlgorithm::kBcube);
+  EXPECT_EQ(internal::choose_algorithm(4 * kMiB, 2, false), AllReduceAlgorithm::kRing);
+  EXPECT_EQ(internal::choose_algorithm(4 * kMiB, 4, false), AllReduceAlgorithm::kRingChunked);
+  EXPECT_EQ(internal::choose_algorithm(4 * kMiB, 4, true), AllReduceAlgorithm::kBcube);
+  EXPECT_EQ(internal::choose_algorithm(64 * kMiB, 4, false), AllReduceAlgorithm::kRing);
+  EXPECT_EQ(internal::describe_choice(4, false), "bcube up to 2 MiB, ring_chunked up to 8 MiB, ring above");
 }
 
 TEST(Transport, CountsTheBytesOfARing) {

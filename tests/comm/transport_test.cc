@@ -337,7 +337,8 @@ std::string answer_to(const std::function<void(internal::tcp::FrameHeader&)>& sp
   setups.pop_back();
   std::string message;
   std::thread honest([&] {
-    Communicator group = internal::join_group(std::move(setups[0]), {.timeout = milliseconds(3000)});
+    Communicator group = internal::join_group(
+        std::move(setups[0]), {.timeout = milliseconds(3000), .algorithm = AllReduceAlgorithm::kRing});
     message = message_of<Error>([&] { sum(group, "gradients", 1000); });
   });
   Rogue rogue(rogue_setup);

@@ -36,22 +36,31 @@ std::string name_of(AllReduceAlgorithm algorithm) {
 }
 
 const auto kEngines = testing::Values("tcp", "gloo");
-const auto kSizes = testing::Values(2, 3, 4, 5, 8);
 
-class EveryAlgorithm : public testing::TestWithParam<std::tuple<const char*, int, AllReduceAlgorithm>> {
+struct EngineAndSize {
+  const char* engine;
+  int size;
+};
+// Gloo's own transport wants a core for each of its threads; the algorithms are the same.
+constexpr EngineAndSize kGroups[] = {{"tcp", 2}, {"tcp", 3},  {"tcp", 4}, {"tcp", 5},
+                                     {"tcp", 8}, {"gloo", 2}, {"gloo", 3}};
+
+std::string name_of(const EngineAndSize& group) {
+  return std::string(group.engine) + "_" + std::to_string(group.size);
+}
+
+class EveryAlgorithm : public testing::TestWithParam<std::tuple<EngineAndSize, AllReduceAlgorithm>> {
  protected:
   void run(const std::function<void(Communicator&)>& fn) {
-    const auto [engine, size, algorithm] = GetParam();
-    run_group(size, {.algorithm = algorithm, .engine = engine}, fn);
+    const auto& [group, algorithm] = GetParam();
+    run_group(group.size, {.algorithm = algorithm, .engine = group.engine}, fn);
   }
 };
 
 INSTANTIATE_TEST_SUITE_P(Collectives, EveryAlgorithm,
-                         testing::Combine(kEngines, kSizes, testing::ValuesIn(kAlgorithms)),
+                         testing::Combine(testing::ValuesIn(kGroups), testing::ValuesIn(kAlgorithms)),
                          [](const auto& info) {
-                           return std::string(std::get<0>(info.param)) + "_" +
-                                  std::to_string(std::get<1>(info.param)) + "_" +
-                                  name_of(std::get<2>(info.param));
+                           return name_of(std::get<0>(info.param)) + "_" + name_of(std::get<1>(info.param));
                          });
 
 TEST_P(EveryAlgorithm, SumsEveryType) {
@@ -66,19 +75,17 @@ TEST_P(EveryAlgorithm, CanBeManyAtOnce) {
   run(check_many_at_once);
 }
 
-class EveryOperation : public testing::TestWithParam<std::tuple<const char*, int, Check>> {};
+class EveryOperation : public testing::TestWithParam<std::tuple<EngineAndSize, Check>> {};
 
 INSTANTIATE_TEST_SUITE_P(Collectives, EveryOperation,
-                         testing::Combine(kEngines, kSizes, testing::ValuesIn(kChecks)),
+                         testing::Combine(testing::ValuesIn(kGroups), testing::ValuesIn(kChecks)),
                          [](const auto& info) {
-                           return std::string(std::get<0>(info.param)) + "_" +
-                                  std::to_string(std::get<1>(info.param)) + "_" +
-                                  std::get<2>(info.param).name;
+                           return name_of(std::get<0>(info.param)) + "_" + std::get<1>(info.param).name;
                          });
 
 TEST_P(EveryOperation, DoesWhatItSays) {
-  const auto [engine, size, check] = GetParam();
-  run_group(size, {.engine = engine}, check.run);
+  const auto& [group, check] = GetParam();
+  run_group(group.size, {.engine = group.engine}, check.run);
 }
 
 class EveryEngine : public testing::TestWithParam<const char*> {};

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -71,6 +72,12 @@ class DistributedDataset {
   bool ended_ = false;
 };
 
+// For whom distribute_values_from_function() makes a value.
+struct ValueContext {
+  int replica_id_in_sync_group = 0;
+  int num_replicas_in_sync = 1;
+};
+
 // Decides where variables live, how a batch is split and how gradients meet. It knows nothing of models.
 //
 // A Strategy is a value: a shared handle. Built by one of its kinds (OneDeviceStrategy, MirroredStrategy,
@@ -132,6 +139,16 @@ class Strategy {
   DistributedDataset distribute_from_function(const std::function<Dataset(const InputContext&)>& make,
                                               IterateOptions options = {}) const;
 
+  // fn(ValueContext) for each local replica, on this thread: an argument for run().
+  template <std::invocable<ValueContext> F>
+  auto distribute_values_from_function(F&& fn) const {
+    std::vector<std::invoke_result_t<F&, ValueContext>> values;
+    for (std::size_t local = 0; local < worker_devices().size(); ++local) {
+      values.push_back(fn(ValueContext{first_replica() + static_cast<int>(local), num_replicas_in_sync()}));
+    }
+    return PerReplica(std::move(values));
+  }
+
   // Random numbers inside run() (dropout) are a function of (seed, step, replica). Each run() advances the
   // step by one; this sets both, e.g. after a restart.
   void seed_random(std::uint64_t seed, std::int64_t step = 0) const;
@@ -145,6 +162,9 @@ class Strategy {
 
  private:
   friend Strategy get_strategy();
+  friend class ReplicaContext;
+
+  int first_replica() const;
 
   void run_on_replicas(const std::function<void(ReplicaContext&)>& fn, const DistributedBatch* batch) const;
 
@@ -224,8 +244,50 @@ auto Strategy::run(F&& fn, const Args&... args) const {
   }
 }
 
+template <typename F, typename... Args>
+auto ReplicaContext::merge_call(F&& fn, const Args&... args) {
+  using Result = std::invoke_result_t<F&, const Strategy&, PerReplica<Args>...>;
+  using Arguments = std::tuple<const Args*...>;
+  const Arguments mine(&args...);
+  // The i-th argument of all replicas.
+  const auto collect = []<std::size_t i>(const std::vector<const void*>& laid) {
+    std::vector<std::remove_cvref_t<decltype(*std::get<i>(std::declval<Arguments>()))>> values;
+    for (const void* each : laid) values.push_back(*std::get<i>(*static_cast<const Arguments*>(each)));
+    return PerReplica(std::move(values));
+  };
+  const auto call = [&](const Strategy& strategy, const std::vector<const void*>& laid) {
+    return [&]<std::size_t... i>(std::index_sequence<i...>) {
+      return fn(strategy, collect.template operator()<i>(laid)...);
+    }
+    (std::index_sequence_for<Args...>());
+  };
+  if constexpr (std::is_void_v<Result>) {
+    merge(&mine,
+          [&](const Strategy& strategy, const std::vector<const void*>& laid) -> std::shared_ptr<void> {
+            call(strategy, laid);
+            return nullptr;
+          });
+  } else {
+    const auto result = std::static_pointer_cast<Result>(merge(
+        &mine, [&](const Strategy& strategy, const std::vector<const void*>& laid) -> std::shared_ptr<void> {
+          return std::make_shared<Result>(call(strategy, laid));
+        }));
+    return std::remove_cvref_t<decltype(internal::component(*result, 0))>(
+        internal::component(*result, local_id()));
+  }
+}
+
 // TensorFlow's long names.
 namespace experimental {
+
+template <typename T>
+const std::vector<T>& experimental_local_results(const Strategy&, const PerReplica<T>& value) {
+  return value.values();
+}
+template <typename F>
+auto experimental_distribute_values_from_function(const Strategy& strategy, F&& fn) {
+  return strategy.distribute_values_from_function(std::forward<F>(fn));
+}
 
 inline DistributedDataset experimental_distribute_dataset(const Strategy& strategy, const Dataset& dataset,
                                                           IterateOptions options = {}) {

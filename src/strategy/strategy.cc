@@ -41,7 +41,7 @@ bool has_strategy() {
   return !scopes.empty();
 }
 bool in_cross_replica_context() {
-  return !internal::ReplicaPool::on_replica_thread();
+  return !get_replica_context();
 }
 
 Strategy::Strategy() {
@@ -54,6 +54,9 @@ std::string Strategy::name() const {
 }
 int Strategy::num_replicas_in_sync() const {
   return impl_->num_replicas_in_sync();
+}
+int Strategy::first_replica() const {
+  return impl_->first_replica();
 }
 bool Strategy::is_chief() const {
   return impl_->is_chief();

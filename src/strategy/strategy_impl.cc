@@ -29,6 +29,18 @@ class RunningReplica {
   RunningReplica& operator=(const RunningReplica&) = delete;
 };
 
+// Takes the thread out of its replica for the length of one function.
+class CrossReplica {
+ public:
+  CrossReplica() : replica_(running_replica) { running_replica = nullptr; }
+  ~CrossReplica() { running_replica = replica_; }
+  CrossReplica(const CrossReplica&) = delete;
+  CrossReplica& operator=(const CrossReplica&) = delete;
+
+ private:
+  ReplicaContext* replica_;
+};
+
 int threads_for(const StrategySetup& setup) {
   check_threads_per_replica(setup.threads_per_replica);
   keep_to_visible_cpus();  // the replicas are started by this thread
@@ -45,7 +57,9 @@ void check_threads_per_replica(int threads) {
 }
 
 StrategyImpl::StrategyImpl(StrategySetup setup)
-    : setup_(std::move(setup)), pool_(static_cast<int>(setup_.devices.size()), threads_for(setup_)) {}
+    : setup_(std::move(setup)),
+      pool_(static_cast<int>(setup_.devices.size()), threads_for(setup_)),
+      laid_(setup_.devices.size()) {}
 
 StrategyImpl::~StrategyImpl() = default;
 
@@ -87,6 +101,50 @@ void StrategyImpl::all_reduce(int replica, at::Tensor& tensor) {
   meeting().arrive(replica, kName);  // the sum stands
   if (replica != 0) tensor.copy_(summed_);
   meeting().arrive(replica, kName);  // everybody has it
+}
+
+std::shared_ptr<void> StrategyImpl::merge(int replica, const void* mine, const Merged& fn) {
+  constexpr const char* kName = "merge_call";
+  laid_[static_cast<std::size_t>(replica)] = mine;
+  meeting().arrive(replica, kName);  // all have laid theirs down
+  if (replica == 0) {
+    const CrossReplica outside;
+    merged_ = fn(laid_);
+  }
+  meeting().arrive(replica, kName);  // the result stands
+  std::shared_ptr<void> result = merged_;
+  meeting().arrive(replica, kName);  // everybody has it
+  return result;
+}
+
+std::pair<at::Tensor, std::int64_t> StrategyImpl::all_gather(int replica, const at::Tensor& tensor,
+                                                             std::int64_t axis) {
+  struct Joined {
+    at::Tensor all;
+    std::vector<std::int64_t> begins;  // by local replica
+  };
+  const at::Tensor mine = tensor.detach();
+  const auto joined = std::static_pointer_cast<Joined>(merge(replica, &mine, [&](const auto& laid) {
+    std::vector<at::Tensor> local;
+    for (const void* each : laid) local.push_back(static_cast<const at::Tensor*>(each)->to(at::kCPU));
+    Joined result{at::cat(local, axis), {}};
+    std::int64_t begin = 0;
+    if (setup_.tasks) {
+      const std::vector<at::Tensor> by_task = setup_.tasks->all_gather_any("all_gather", result.all);
+      for (int task = 0; task < setup_.tasks->rank(); ++task) {
+        begin += by_task[static_cast<std::size_t>(task)].size(axis);
+      }
+      result.all = at::cat(by_task, axis);
+    }
+    for (const at::Tensor& each : local) {
+      result.begins.push_back(begin);
+      begin += each.size(axis);
+    }
+    return std::make_shared<Joined>(std::move(result));
+  }));
+  // A copy: a replica may change its own.
+  return {joined->all.to(tensor.device(), /*non_blocking=*/false, /*copy=*/true),
+          joined->begins[static_cast<std::size_t>(replica)]};
 }
 
 std::vector<at::Tensor> StrategyImpl::gather(const std::string& name, const std::vector<at::Tensor>& local) {

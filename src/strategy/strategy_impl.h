@@ -38,7 +38,7 @@ void check_threads_per_replica(int threads);
 
 // What stands behind a Strategy: the replica threads, and how gradients meet. The synchronous strategies
 // differ only in their setup.
-class StrategyImpl {
+class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
  public:
   explicit StrategyImpl(StrategySetup setup);
   virtual ~StrategyImpl();
@@ -65,6 +65,11 @@ class StrategyImpl {
   // On each replica's thread: the sum over all replicas of all tasks, in place. First over those of this
   // task, in replica order.
   void all_reduce(int replica, at::Tensor& tensor);
+  // Likewise: all replicas' tensors along an axis, and where this replica's begins.
+  std::pair<at::Tensor, std::int64_t> all_gather(int replica, const at::Tensor& tensor, std::int64_t axis);
+  // Likewise of this task's replicas: fn(what they lay down) is called once, in cross-replica context.
+  using Merged = std::function<std::shared_ptr<void>(const std::vector<const void*>& laid)>;
+  std::shared_ptr<void> merge(int replica, const void* mine, const Merged& fn);
 
   // What every replica of every task has, by replica in the sync group; `local` by local replica. All have
   // the same shape and dtype. On the CPU. In cross-replica context, a collective.
@@ -106,7 +111,9 @@ class StrategyImpl {
   std::uint64_t random_seed_ = 0;
   std::int64_t step_ = 0;
   std::set<std::string> said_;
-  at::Tensor summed_;  // over the tasks, for the other replicas to take
+  at::Tensor summed_;              // over the tasks, for the other replicas to take
+  std::vector<const void*> laid_;  // by replica, in merge()
+  std::shared_ptr<void> merged_;
   std::vector<std::weak_ptr<Variables>> variables_;
 };
 

@@ -270,6 +270,25 @@ void values(const Flags& flags) {
   say("squares", strategy.reduce(ReduceOp::kMean, inside)[0].item<double>());
   say("gradient_of_first", inside[0][1].item<double>());
 
+  const auto merged = strategy.run([](ReplicaContext& replica) {
+    at::Tensor mine = at::full({replica.id() + 1}, replica.id(), at::kDouble).requires_grad_();
+    const at::Tensor all = replica.all_gather(mine);
+    (all * (replica.id() + 1)).sum().backward();
+    const double sum = replica.merge_call(
+        [](const Strategy& inside, const PerReplica<double>& values) {
+          return inside.reduce(ReduceOp::kSum, values);
+        },
+        1.0 + replica.id());
+    return at::stack({all.sum().detach(), at::scalar_tensor(all.numel(), at::kDouble), mine.grad()[0],
+                      at::scalar_tensor(sum, at::kDouble)});
+  });
+  const at::Tensor of_all = strategy.reduce(ReduceOp::kMean, merged);
+  say("merged", fmt::format("{} {} {} {}", of_all[0].item<double>(), of_all[1].item<double>(),
+                            of_all[2].item<double>(), of_all[3].item<double>()));
+  const auto made = strategy.distribute_values_from_function(
+      [](const ValueContext& context) { return static_cast<double>(context.replica_id_in_sync_group); });
+  say("values_made", strategy.reduce(ReduceOp::kSum, made));
+
   const Metric metric = strategy.scope([] { return metrics::mean("m"); });
   strategy.run([&](ReplicaContext& replica) { metric.update_mean(replica, replica.id(), replica.id()); });
   say("metric", metric.result());

@@ -139,6 +139,9 @@ TEST(MultiWorker, ValuesAreTheChiefsAndCombineInReplicaOrder) {
     EXPECT_EQ(all.number("squares", task), 1 + 4 + 9 + 16);
     // d(sum over 4 replicas of the sum)/dx = 4 x 2 x, on a task's first replica.
     EXPECT_EQ(all.number("gradient_of_first", task), 4 * 2 * (task == 0 ? 1 : 3));
+    // 0 + 1 + 1 + 2 + 2 + 2 + 3 x 4 numbers, 10 in all; gradients 1 + 2 + 3 + 4, as the merged sum.
+    EXPECT_EQ(all.figures[task].at("merged"), "20 10 10 10");
+    EXPECT_EQ(all.number("values_made", task), 6);
     EXPECT_DOUBLE_EQ(all.number("metric", task), (1.0 * 1 + 2.0 * 2 + 3.0 * 3) / 6);
     EXPECT_EQ(all.number("metric_reset", task), 0);
     EXPECT_EQ(all.number("stopped_after", task), 3);
@@ -242,8 +245,13 @@ TEST_P(OneTaskFails, AllStopAndSayWhy) {
   }
 }
 
-TEST(MultiWorker, TheLossOfATaskEndsTheOthersWith75) {
-  ClusterOfProcesses tasks = cluster(3, "until_killed");
+// In one pack the replica's thread waits for the others, in several a thread of the communicator's.
+class LossOfATask : public testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(MultiWorker, LossOfATask, testing::Values("0", "1"));
+
+TEST_P(LossOfATask, EndsTheOthersWith75) {
+  ClusterOfProcesses tasks = cluster(3, "until_killed", {"--bytes_per_pack", GetParam()});
   tasks.start_all();
   for (int i = 0; i < 3; ++i) tasks[i].wait_for("step 20");
   tasks[1].send(SIGKILL);

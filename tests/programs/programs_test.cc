@@ -226,6 +226,15 @@ TEST(Mnist, LearnsOnTwoTasks) {
   EXPECT_NE(out.find("data at 127.0.0.1:"), std::string::npos) << out;
 }
 
+TEST(TwoWorkers, TrainUnderTheLauncher) {
+  TempFolder folder;
+  write_mnist(folder, 1000, 10);
+  const ProcessResult result =
+      run("tandem", {"launch", "--workers", "2", "--", TANDEM_BIN "/two_workers", folder.path(), "12"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("2 epochs on 2 workers: loss "), std::string::npos) << result.out << result.err;
+}
+
 TEST(Mnist, HasNothingToDoAsTheEvaluator) {
   TempFolder folder;
   setenv("TF_CONFIG",

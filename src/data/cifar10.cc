@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 namespace tandem::data {
 namespace {
 
-constexpr std::int64_t kPixels = 3 * 32 * 32;
-constexpr std::int64_t kRecord = 1 + kPixels;
+constexpr std::int64_t kPictureBytes = 3 * 32 * 32;
+constexpr std::int64_t kRecord = 1 + kPictureBytes;
 constexpr std::int64_t kFullFile = 10000;  // records in each file of the real set
 constexpr int kClasses = 10;
 
@@ -98,7 +98,7 @@ void read_records(const fs::path& file, std::int64_t count, std::uint8_t* images
                                  i * kRecord, kClasses - 1));
     }
     labels[i] = label;
-    std::memcpy(images + i * kPixels, record.data() + 1, kPixels);
+    std::memcpy(images + i * kPictureBytes, record.data() + 1, kPictureBytes);
   }
 }
 
@@ -116,7 +116,7 @@ Dataset cifar10(const std::string& dir, Split split) {
   const at::Tensor images = at::empty({total, 3, 32, 32}, at::kByte);
   const at::Tensor labels = at::empty({total}, at::kLong);
   for (std::int64_t i = 0; i < std::ssize(names); ++i) {
-    read_records(folder / names[i], per_file, images.data_ptr<std::uint8_t>() + i * per_file * kPixels,
+    read_records(folder / names[i], per_file, images.data_ptr<std::uint8_t>() + i * per_file * kPictureBytes,
                  labels.data_ptr<std::int64_t>() + i * per_file);
   }
   return Dataset::from_tensors(images, labels);

@@ -1,20 +1,20 @@
 #include "base/append_file.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
 #include "support/errors.h"
+#include "support/file_size_limit.h"
 #include "support/temp_folder.h"
 #include "tandem/error.h"
 
 namespace tandem::internal {
 namespace {
 
+using testing_support::FileSizeLimit;
 using testing_support::message_of;
 using testing_support::TempFolder;
 
@@ -22,26 +22,6 @@ std::string read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
-
-// As a full disk: no file of this process grows past so many bytes.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    signal(SIGXFSZ, handler_);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  rlimit before_{};
-  void (*handler_)(int);
-};
 
 TEST(AppendFile, GrowsByPieces) {
   const TempFolder folder;

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
 
 #include "base/meeting.h"
 #include "comm/local/shared_memory.h"
+#include "orders.h"
 #include "resnet20.h"
 #include "sections.h"
 #include "strategy/strategy_impl.h"
@@ -112,6 +114,18 @@ void all_reduce_speed(int rounds, Report& report) {
                 .value = to_plain.median,
                 .bar = kBar});
   }
+}
+
+void all_reduce_worker(const std::string& orders) {
+  OrderSocket socket = OrderSocket::dial(orders, 0);
+  const MirroredStrategy strategy = mirrored(kReplicas);
+  std::map<std::int64_t, Buffers> sizes;
+  // As often as above, whatever the order says: threads that meet need longer than processes that sleep until
+  // each has a core.
+  obey_orders(socket, [&](const Order& order) {
+    Buffers& buffers = sizes.try_emplace(order.bytes, strategy, order.bytes).first->second;
+    return Answer{.seconds = static_cast<double>(order.bytes) / buffers.all_reduce()};
+  });
 }
 
 }  // namespace tandem::bench

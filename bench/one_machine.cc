@@ -43,6 +43,7 @@ struct Flags {
   int memory_probe = 0;  // replicas
   bool central_probe = false;
   std::string step_worker = {};
+  std::string all_reduce_worker = {};
 
   void add_to(CLI::App& app) {
     app.add_option("--rounds", rounds, "Turns of each variant; more are more exact")
@@ -56,7 +57,10 @@ struct Flags {
     app.add_flag(kFirstStepProbe, first_step_probe)->group("");
     app.add_option(kMemoryProbe, memory_probe)->group("");
     app.add_flag(kCentralProbe, central_probe)->group("");
-    app.add_option(kStepWorker, step_worker)->check(CLI::IsMember({"mirrored", "no_exchange"}))->group("");
+    app.add_option(kStepWorker, step_worker)
+        ->check(CLI::IsMember({"mirrored", "no_exchange", "multi_worker", "alone"}))
+        ->group("");
+    app.add_option(kAllReduceWorker, all_reduce_worker)->group("");
   }
 };
 
@@ -98,6 +102,8 @@ int main(int argc, char** argv) {
       memory_probe(flags.memory_probe, flags.central_probe);
     } else if (!flags.step_worker.empty()) {
       step_worker(flags.step_worker);
+    } else if (!flags.all_reduce_worker.empty()) {
+      all_reduce_worker(flags.all_reduce_worker);
     } else {
       measure(flags);
     }

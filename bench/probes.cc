@@ -114,7 +114,7 @@ void memory(Report& report) {
 }
 
 void memory_probe(int replicas, bool central) {
-  const DistributedBatch batch = random_batch(replicas, kMemoryRows);
+  const DistributedBatch batch = random_batch(replicas, kMemoryRows, replicas * kMemoryRows);
   const double before = memory_field("VmRSS");
   Model model = central ? make_resnet20(central_storage(replicas)) : make_resnet20(mirrored(replicas));
   for (int i = 0; i < kMemorySteps; ++i) model.train_step(batch);

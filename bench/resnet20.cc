@@ -44,13 +44,13 @@ Model make_resnet20(const Strategy& strategy) {
   });
 }
 
-DistributedBatch random_batch(int replicas, std::int64_t rows) {
+DistributedBatch random_batch(int replicas, std::int64_t rows, std::int64_t global_rows) {
   torch::manual_seed(kSeed);
   std::vector<Batch> pieces;
   for (int i = 0; i < replicas; ++i) {
     pieces.push_back({.x = torch::randn({rows, 3, 32, 32}), .y = torch::randint(10, {rows}, torch::kLong)});
   }
-  return {std::move(pieces), replicas * rows};
+  return {std::move(pieces), global_rows};
 }
 
 }  // namespace tandem::bench

@@ -23,7 +23,7 @@ CentralStorageStrategy central_storage(int replicas);
 // Compiled, without metrics.
 Model make_resnet20(const Strategy& strategy);
 
-// The same random images and labels each time, `rows` for each replica.
-DistributedBatch random_batch(int replicas, std::int64_t rows);
+// The same random images and labels each time, `rows` for each of this process's replicas.
+DistributedBatch random_batch(int replicas, std::int64_t rows, std::int64_t global_rows);
 
 }  // namespace tandem::bench

@@ -30,9 +30,15 @@ inline constexpr const char* kCentralProbe = "--central_probe";  // with kMemory
 void first_step_probe();
 void memory_probe(int replicas, bool central);
 
-// The process that bench/compare measures, of one variant ("mirrored" or "no_exchange"), two replicas. Speaks
-// as bench/compare_worker.py tells, and returns when standard input ends.
+// The process that bench/compare measures, of one variant: two replicas ("mirrored" or "no_exchange"), or one
+// of two that each have a process ("multi_worker", told by TF_CONFIG which it is, or "alone"). Speaks as
+// bench/compare_worker.py tells, and returns when standard input ends.
 inline constexpr const char* kStepWorker = "--step_worker";
 void step_worker(const std::string& variant);
+
+// The process that bench/collectives measures for the all-reduce between two replicas of one process. Gets
+// its orders at that socket; see orders.h.
+inline constexpr const char* kAllReduceWorker = "--all_reduce_worker";
+void all_reduce_worker(const std::string& orders);
 
 }  // namespace tandem::bench

@@ -15,6 +15,7 @@
 #include "tandem/error.h"
 #include "tandem/losses.h"
 #include "tandem/models/resnet.h"
+#include "tandem/multi_worker_mirrored_strategy.h"
 #include "tandem/one_device_strategy.h"
 #include "tandem/optimizers.h"
 #include "train/optimizer_binding.h"
@@ -48,9 +49,9 @@ struct Turn {
 class ModelSteps {
  public:
   ModelSteps(const Strategy& strategy, std::int64_t rows)
-      : replicas_(strategy.num_replicas_in_sync()),
+      : replicas_(static_cast<int>(strategy.worker_devices().size())),
         model_(make_resnet20(strategy)),
-        batch_(random_batch(replicas_, rows)) {}
+        batch_(random_batch(replicas_, rows, strategy.num_replicas_in_sync() * rows)) {}
 
   Turn operator()(int steps) {
     const internal::UpdateTimes before = spent();
@@ -73,7 +74,7 @@ class ModelSteps {
     return mean;
   }
 
-  int replicas_;
+  int replicas_;  // of this process
   Model model_;
   DistributedBatch batch_;
 };
@@ -83,7 +84,7 @@ class ModelSteps {
 class LockstepSteps {
  public:
   explicit LockstepSteps(std::int64_t rows)
-      : strategy_(mirrored(kReplicas)), batch_(random_batch(kReplicas, rows)) {
+      : strategy_(mirrored(kReplicas)), batch_(random_batch(kReplicas, rows, kReplicas * rows)) {
     for (int i = 0; i < kReplicas; ++i) copies_.emplace_back();
   }
 
@@ -285,15 +286,20 @@ void answer(std::map<std::int64_t, Steps> sizes) {
 }  // namespace
 
 void step_worker(const std::string& variant) {
-  if (variant == "mirrored") {
-    std::map<std::int64_t, ModelSteps> sizes;
-    for (const Size& size : kSizes) sizes.try_emplace(size.rows, mirrored(kReplicas), size.rows);
-    answer(std::move(sizes));
-  } else {
+  if (variant == "no_exchange") {
     std::map<std::int64_t, LockstepSteps> sizes;
     for (const Size& size : kSizes) sizes.try_emplace(size.rows, size.rows);
     answer(std::move(sizes));
+    return;
   }
+  const Strategy strategy = [&]() -> Strategy {
+    if (variant == "alone") return OneDeviceStrategy("/cpu:0", {.threads_per_replica = 1});
+    if (variant == "multi_worker") return MultiWorkerMirroredStrategy({.threads_per_replica = 1});
+    return mirrored(kReplicas);
+  }();
+  std::map<std::int64_t, ModelSteps> sizes;
+  for (const Size& size : kSizes) sizes.try_emplace(size.rows, strategy, size.rows);
+  answer(std::move(sizes));
 }
 
 void step_speed(int rounds, Report& report) {

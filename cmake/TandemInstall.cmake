@@ -10,4 +10,5 @@ install(EXPORT tandemTargets NAMESPACE tandem:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/tandemConfig.cmake.in tandemConfig.cmake INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(tandemConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tandemConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/tandemConfigVersion.cmake
+              cmake/FindNCCL.cmake
         DESTINATION ${package_dir})

@@ -3,6 +3,12 @@
 //   mnist                                                     (Fashion-MNIST, one replica per core)
 //   mnist --data_dir FOLDER --distribution_strategy one_device
 //
+// On several machines, or in two terminals of this one, the same command in each but for the index:
+//
+//   mnist --distribution_strategy multi_worker_mirrored --worker_hosts localhost:8080,localhost:8081
+//   --task_index 0 mnist --distribution_strategy multi_worker_mirrored --worker_hosts
+//   localhost:8080,localhost:8081 --task_index 1
+//
 // Ends with a line such as
 //
 //   lenet, mirrored, 2 replicas: 4400 images/s, loss 0.2161, test accuracy 0.9012
@@ -48,7 +54,8 @@ double one_replica_speed(const Flags& flags, const tandem::Strategy& strategy,
 
 void train(const Flags& flags) {
   flags.check();
-  const tandem::Strategy strategy = tandem::strategy_from_flag(flags.distribution_strategy, flags.devices);
+  if (flags.is_evaluator()) return;
+  const tandem::Strategy strategy = flags.strategy({{"model", "lenet"}});
   const std::string dir = flags.data_dir.empty() ? tandem::data::fashion_mnist_dir() : flags.data_dir;
   const auto examples =
       tandem::data::mnist(dir, tandem::data::Split::kTrain).shuffle(60000).map(tandem::data::prepare_mnist);
@@ -67,9 +74,11 @@ void train(const Flags& flags) {
 
   std::optional<double> accuracy;
   if (!flags.skip_eval) accuracy = model.evaluate(test_data).at("accuracy");
-  fmt::print("lenet, {}, {} replicas: {:.0f} images/s, loss {:.4f}{}\n", strategy.name(),
-             strategy.num_replicas_in_sync(), figures->images_per_second(), figures->loss(),
-             accuracy ? fmt::format(", test accuracy {:.4f}", *accuracy) : "");
+  if (strategy.is_chief()) {
+    fmt::print("lenet, {}, {} replicas: {:.0f} images/s, loss {:.4f}{}\n", strategy.name(),
+               strategy.num_replicas_in_sync(), figures->images_per_second(), figures->loss(),
+               accuracy ? fmt::format(", test accuracy {:.4f}", *accuracy) : "");
+  }
   if (flags.compare_one_replica) {
     const double alone = one_replica_speed(flags, strategy, examples);
     fmt::print("one replica alone: {:.0f} images/s, so {} do {:.2f} times as much\n", alone,

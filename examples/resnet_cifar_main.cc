@@ -3,6 +3,12 @@
 //   resnet_cifar_main --data_dir cifar-10-batches-bin --distribution_strategy mirrored --num_cpus 2
 //   resnet_cifar_main --train_steps 100                       (generated data of the same shape)
 //
+// On several machines, or in two terminals of this one, the same command in each but for the index (TF_CONFIG
+// serves instead of the last two flags):
+//
+//   resnet_cifar_main --distribution_strategy multi_worker_mirrored --task_index 0
+//     --worker_hosts localhost:8080,localhost:8081
+//
 // Ends with a line such as
 //
 //   resnet-20, mirrored, 2 replicas: 412 images/s, loss 0.2514, test accuracy 0.9123
@@ -43,7 +49,8 @@ tandem::Dataset load(const Flags& flags, tandem::data::Split split) {
 
 void train(const Flags& flags) {
   flags.check();
-  const tandem::Strategy strategy = tandem::strategy_from_flag(flags.distribution_strategy, flags.devices);
+  if (flags.is_evaluator()) return;
+  const tandem::Strategy strategy = flags.strategy({{"model", fmt::format("resnet-{}", flags.resnet_size)}});
   const auto train_data = load(flags, tandem::data::Split::kTrain)
                               .shuffle(50000)
                               .map(tandem::data::augment_cifar)
@@ -75,9 +82,11 @@ void train(const Flags& flags) {
 
   std::optional<double> accuracy;
   if (!flags.skip_eval) accuracy = model.evaluate(test_data).at("accuracy");
-  fmt::print("resnet-{}, {}, {} replicas: {:.0f} images/s, loss {:.4f}{}\n", flags.resnet_size,
-             strategy.name(), strategy.num_replicas_in_sync(), figures->images_per_second(), figures->loss(),
-             accuracy ? fmt::format(", test accuracy {:.4f}", *accuracy) : "");
+  if (strategy.is_chief()) {
+    fmt::print("resnet-{}, {}, {} replicas: {:.0f} images/s, loss {:.4f}{}\n", flags.resnet_size,
+               strategy.name(), strategy.num_replicas_in_sync(), figures->images_per_second(),
+               figures->loss(), accuracy ? fmt::format(", test accuracy {:.4f}", *accuracy) : "");
+  }
   if (!flags.metrics_json.empty()) figures->write_json(flags.metrics_json, model, accuracy);
 }
 

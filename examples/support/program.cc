@@ -4,6 +4,8 @@
 
 #include <filesystem>
 
+#include "base/log.h"
+#include "tandem/communicator.h"
 #include "tandem/error.h"
 
 namespace tandem::examples {
@@ -13,19 +15,49 @@ void require_positive(const char* flag, std::optional<std::int64_t> value) {
   if (value && *value < 1) throw InvalidArgument(fmt::format("--{} is {}: expected 1 or more", flag, *value));
 }
 
+// The value of a flag that is one of several words.
+template <typename Value>
+Value one_of(const char* flag, const std::string& word, const std::map<std::string, Value>& values) {
+  const auto found = values.find(word);
+  if (found != values.end()) return found->second;
+  std::string words;
+  for (const auto& [name, value] : values) words += (words.empty() ? "" : ", ") + name;
+  throw InvalidArgument(fmt::format("--{} is \"{}\": expected one of {}", flag, word, words));
+}
+
+AllReduceAlgorithm algorithm(const std::string& word) {
+  return one_of<AllReduceAlgorithm>("all_reduce_alg", word,
+                                    {{"auto", AllReduceAlgorithm::kAuto},
+                                     {"ring", AllReduceAlgorithm::kRing},
+                                     {"ring_chunked", AllReduceAlgorithm::kRingChunked},
+                                     {"halving_doubling", AllReduceAlgorithm::kHalvingDoubling},
+                                     {"bcube", AllReduceAlgorithm::kBcube}});
+}
+
+WireFormat format(const std::string& word) {
+  return one_of<WireFormat>("wire_format", word,
+                            {{"full", WireFormat::kFull}, {"bfloat16", WireFormat::kBfloat16}});
+}
+
+std::string or_none(const std::optional<std::int64_t>& value) {
+  return value ? std::to_string(*value) : "none";
+}
+
 }  // namespace
 
 void TrainingFlags::add_to(CLI::App& app) {
   app.add_option("--data_dir", data_dir, "Folder with the data files");
   app.add_option("--distribution_strategy", distribution_strategy,
-                 "off, one_device, mirrored or central_storage")
+                 "off, one_device, mirrored, central_storage or multi_worker_mirrored")
       ->capture_default_str();
   app.add_option("--num_gpus", devices.num_gpus, "Replicas on GPUs (0: all that are visible)");
   app.add_option("--num_cpus", devices.num_cpus,
-                 "Replicas on logical CPU devices (0: one per core, 8 at most)");
+                 "Replicas on logical CPU devices, of each task (0: one per core, 8 at most; one under "
+                 "multi_worker_mirrored)");
   app.add_option("--threads_per_replica", devices.threads_per_replica,
                  "Threads of each CPU replica (0: its share of the cores)");
-  app.add_option("--batch_size", batch_size, "Rows of one step, over all replicas")->capture_default_str();
+  app.add_option("--batch_size", batch_size, "Rows of one step, over all replicas of all tasks")
+      ->capture_default_str();
   app.add_option("--train_epochs", train_epochs, "Passes over the training data");
   app.add_option("--train_steps", train_steps, "Optimizer steps in all");
   app.add_option("--seed", seed,
@@ -33,12 +65,37 @@ void TrainingFlags::add_to(CLI::App& app) {
   app.add_flag("--skip_eval", skip_eval, "Do not evaluate on the test set");
   app.add_option("--on_nan", on_nan, "stop or continue when the loss is not a number")->capture_default_str();
   app.add_option("--metrics_json", metrics_json, "File for the final figures of the run");
+  tasks.add_cluster_flags(app);
+  tasks.add_server_flags(app);
+  tasks.add_security_flags(app);
+  app.add_option("--data_port", devices.data_port, "Port for gradients (0: any free one)")
+      ->capture_default_str();
+  app.add_option("--all_reduce_alg", all_reduce_alg, "auto, ring, ring_chunked, halving_doubling or bcube")
+      ->capture_default_str();
+  app.add_option("--bytes_per_pack", devices.communication.bytes_per_pack,
+                 "Gradients travel in packs of about this size (0: 32 MiB)");
+  app.add_option("--wire_format", wire_format, "What gradients are between tasks: full or bfloat16")
+      ->capture_default_str();
+  app.add_option("--comm_engine", devices.communication.engine,
+                 "What carries gradients between tasks: tcp, gloo, mpi or nccl (default: tcp)");
+  app.add_option("--communication_timeout", communication_timeout,
+                 "Seconds after which waiting for the other tasks' gradients fails (0: no limit)");
 }
 
 void TrainingFlags::check() const {
   require_positive("batch_size", batch_size);
   require_positive("train_epochs", train_epochs);
   require_positive("train_steps", train_steps);
+  algorithm(all_reduce_alg);
+  format(wire_format);
+  tasks.server_options();
+  if (devices.data_port < 0 || devices.data_port > 65535) {
+    throw InvalidArgument(fmt::format("--data_port is {}: expected 0 to 65535", devices.data_port));
+  }
+  if (!(communication_timeout >= 0)) {
+    throw InvalidArgument(
+        fmt::format("--communication_timeout is {}: expected 0 or more seconds", communication_timeout));
+  }
   if (on_nan != "stop" && on_nan != "continue") {
     throw InvalidArgument(fmt::format("--on_nan is \"{}\": expected stop or continue", on_nan));
   }
@@ -49,6 +106,35 @@ void TrainingFlags::check() const {
           fmt::format("--metrics_json {}: there is no folder \"{}\"", metrics_json, folder.string()));
     }
   }
+}
+
+bool TrainingFlags::is_evaluator() const {
+  if (distribution_strategy != "multi_worker_mirrored") return false;
+  const ResolvedCluster resolved = resolve_cluster(tasks.cluster);
+  if (!resolved.task || resolved.task->type != "evaluator") return false;
+  internal::log_info("{}: there are no checkpoints to evaluate in this version: nothing to do",
+                     resolved.task->name());
+  return true;
+}
+
+Strategy TrainingFlags::strategy(std::map<std::string, std::string> program) const {
+  StrategyFlags flags = devices;
+  flags.seed = seed;
+  flags.cluster = tasks.cluster;
+  flags.server = tasks.server_options();
+  program["batch_size"] = std::to_string(batch_size);
+  program["train_steps"] = or_none(train_steps);
+  program["train_epochs"] = or_none(train_epochs);
+  program["skip_eval"] = skip_eval ? "yes" : "no";
+  program["seed"] = seed ? std::to_string(*seed) : "drawn";
+  flags.server.program = std::move(program);
+  flags.communication.algorithm = algorithm(all_reduce_alg);
+  flags.communication.wire_format = format(wire_format);
+  if (communication_timeout > 0) {
+    flags.communication.timeout =
+        std::chrono::milliseconds(static_cast<std::int64_t>(communication_timeout * 1000));
+  }
+  return strategy_from_flag(distribution_strategy, flags);
 }
 
 std::int64_t TrainingFlags::epochs(std::int64_t default_epochs, std::int64_t steps_per_epoch) const {

@@ -13,6 +13,12 @@ constexpr std::size_t kLossSteps = 100;
 
 }  // namespace
 
+void RunFigures::on_train_begin(const TrainingPlan&) {
+  if (const Communicator* communicator = model().strategy().communicator()) {
+    bytes_before_ = communicator->traffic().bytes_sent;
+  }
+}
+
 // Validation happens between epochs and does not count.
 void RunFigures::on_epoch_begin(std::int64_t) {
   last_ = Clock::now();
@@ -23,6 +29,9 @@ void RunFigures::on_train_batch_end(const TrainStep& step, const Logs&) {
   steps_.push_back(
       {std::chrono::duration<double>(now - last_).count(), static_cast<double>(step.rows), step.loss});
   last_ = now;
+  if (const Communicator* communicator = model().strategy().communicator()) {
+    bytes_sent_ = communicator->traffic().bytes_sent - bytes_before_;
+  }
 }
 
 double RunFigures::images_per_second() const {
@@ -53,6 +62,9 @@ void RunFigures::write_json(const std::string& path, const Model& model,
   figures["strategy"] = model.strategy().name();
   figures["threads_per_replica"] = model.strategy().threads_per_replica();
   figures["seed"] = model.seed();
+  if (const Communicator* communicator = model.strategy().communicator(); communicator && !steps_.empty()) {
+    figures["bytes_sent_per_step"] = bytes_sent_ / steps_.size();
+  }
   figures["parameter_digest"] = model.parameter_digest();
   internal::replace_file(path, figures.dump(2) + "\n");
 }

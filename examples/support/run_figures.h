@@ -13,6 +13,7 @@ namespace tandem::examples {
 // Watches a run and sums it up as DESIGN defines the figures.
 class RunFigures : public Callback {
  public:
+  void on_train_begin(const TrainingPlan& plan) override;
   void on_epoch_begin(std::int64_t epoch) override;
   void on_train_batch_end(const TrainStep& step, const Logs& logs) override;
 
@@ -21,7 +22,8 @@ class RunFigures : public Callback {
   // The mean over the last 100 steps, or fewer.
   double loss() const;
 
-  // The file of --metrics_json, replaced atomically. `accuracy`: on the test set, if it was evaluated.
+  // The file of --metrics_json, replaced atomically. `accuracy`: on the test set, if it was evaluated. With
+  // several tasks a collective, for the digest.
   void write_json(const std::string& path, const Model& model, std::optional<double> accuracy) const;
 
  private:
@@ -34,6 +36,9 @@ class RunFigures : public Callback {
 
   Clock::time_point last_;
   std::vector<Step> steps_;
+  // By this task to the others.
+  std::uint64_t bytes_before_ = 0;
+  std::uint64_t bytes_sent_ = 0;
 };
 
 }  // namespace tandem::examples

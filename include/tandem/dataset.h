@@ -4,6 +4,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "tandem/batch.h"
 
@@ -26,6 +28,27 @@ class ExampleRandom {
 
  private:
   std::uint64_t state_;
+};
+
+// How the input is shared among several workers; docs/input.md has the tables.
+enum class AutoShardPolicy {
+  kAuto,  // kFile if from_files() feeds the pipeline and there is a file for each worker, else kData
+  kFile,  // worker w of W reads the files w, w + W, ...
+  kData,  // each worker reads all the data, and takes its rows of each global batch
+  kOff,   // each worker sees all the data
+  kHint,  // the dataset says where, by shard_hint()
+};
+
+struct FilesOptions {
+  // Another order of the files each epoch, a function of (seed, epoch) alone. Workers that share the files
+  // agree on it: each reads its own in the order that all of them have together.
+  bool shuffle = false;
+  // Unset: the seed of whoever iterates.
+  std::optional<std::uint64_t> seed = {};
+  // How many elements a file has, where that is quick to tell (from its size, say), or Dataset::kUnknown.
+  // Lets a seek pass over files without opening them. Each file is asked for once. next() throws
+  // FailedPrecondition if a file has fewer elements, or more.
+  std::function<std::int64_t(const std::string& file)> count = {};
 };
 
 struct MapOptions {
@@ -72,10 +95,14 @@ class DatasetIterator {
 
   DatasetPosition position() const;
 
+  // For the rooms above: the rows of the global batch that the last element is a worker's part of; 0 if it is
+  // whole.
+  std::int64_t whole_rows() const { return whole_rows_; }
+
   // Goes to a position that an iterator of the same dataset and seed told, forwards or backwards. Makes none
   // of the elements before it, save those that shuffle() reads from a map, that cache() does not have yet, or
-  // that a generator gives; a shuffle of many takes a moment. Throws OutOfRange if the epoch has fewer
-  // elements; the iterator then stays where it is.
+  // that a generator gives; a shuffle of many takes a moment, and files of unknown length are opened. Throws
+  // OutOfRange if the epoch has fewer elements; the iterator then stays where it is.
   void seek(DatasetPosition position);
 
  private:
@@ -86,6 +113,7 @@ class DatasetIterator {
   IterateOptions options_;
   std::unique_ptr<internal::ElementIterator> elements_;
   std::int64_t consumed_ = 0;
+  std::int64_t whole_rows_ = 0;
 };
 
 // Examples, read in order: a chain of small views, as tf.data's. A Dataset is a value: a shared handle on
@@ -118,6 +146,23 @@ class Dataset {
   static Dataset from_generator(std::function<std::function<std::optional<Batch>()>()> make,
                                 std::int64_t cardinality = kUnknown);
 
+  // The elements of the first file, then of the second, ...: read(file) makes a Dataset of a file when its
+  // turn comes, which goes before the next is made, so the whole is never in memory. It should give single
+  // examples, and the same ones each time; batch() and repeat() come after. Called from any thread, and from
+  // several at once where iterations run at once. What it throws comes out of next().
+  //
+  // Several workers share the files (AutoShardPolicy::kFile). Example i of file f, counted in the whole list
+  // from 0, is example f * 2^32 + i for maps with random numbers, and maps inside read() draw from a stream
+  // of that file, so an example is the same for any number of workers.
+  //
+  // cardinality() is the sum over the files, found out when it is first asked for and then kept. It asks
+  // options.count; without, read(file), if all files together have at most 64 MiB: to open or load more just
+  // to count would take too long, and the answer is kUnknown.
+  //
+  // Throws InvalidArgument for an empty list.
+  static Dataset from_files(std::vector<std::string> files,
+                            std::function<Dataset(const std::string& file)> read, FilesOptions options = {});
+
   // Each element through fn. With parallelism fn is called from several threads at once, each with one
   // intra-op thread. Several maps with random numbers draw different ones.
   Dataset map(std::function<Batch(Batch)> fn, MapOptions options = {}) const;
@@ -144,6 +189,15 @@ class Dataset {
   // InvalidArgument unless 0 <= index < num_shards.
   Dataset shard(std::int64_t num_shards, std::int64_t index) const;
 
+  // A shard() whose numbers are filled in for each worker under AutoShardPolicy::kHint; until then, and for
+  // one worker, all elements. TensorFlow's shard(SHARD_HINT, SHARD_HINT).
+  Dataset shard_hint() const;
+
+  // How several workers share this dataset, and what is made of it by later views. One worker has it all,
+  // whatever the policy. TensorFlow's options().experimental_distribute.auto_shard_policy.
+  Dataset with_auto_shard(AutoShardPolicy policy) const;
+  AutoShardPolicy auto_shard_policy() const { return auto_shard_policy_; }
+
   // Keeps the elements of the first pass that reaches its end in memory, for every later pass of this Dataset
   // and its copies; they go with the last of these. A pass that ends sooner, or in an error, keeps nothing,
   // and one that had begun before goes on by itself.
@@ -169,9 +223,14 @@ class Dataset {
 
   // For views defined elsewhere (readers of files).
   explicit Dataset(std::shared_ptr<const internal::DatasetView> view) : view_(std::move(view)) {}
+  const std::shared_ptr<const internal::DatasetView>& view() const { return view_; }
 
  private:
+  // The same options, another view.
+  Dataset with(std::shared_ptr<const internal::DatasetView> view) const;
+
   std::shared_ptr<const internal::DatasetView> view_;
+  AutoShardPolicy auto_shard_policy_ = AutoShardPolicy::kAuto;
 };
 
 }  // namespace tandem

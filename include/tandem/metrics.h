@@ -15,7 +15,7 @@ namespace tandem {
 // SUM).
 //
 // A Metric is a value: a shared handle. update() from the replicas, each on its own thread; result() and
-// reset() in cross-replica context.
+// reset() in cross-replica context. Create it in the scope of the strategy, or give it to Model::compile().
 class Metric {
  public:
   using Values = std::function<at::Tensor(const at::Tensor& y_true, const at::Tensor& y_pred)>;
@@ -31,12 +31,16 @@ class Metric {
   // Counts a number already at hand, weighing `count` examples.
   void update_mean(const ReplicaContext& replica, double mean, double count) const;
 
-  // The weighted mean over all examples since reset(), over all replicas; 0 before the first.
+  // The weighted mean over all examples since reset(), over all replicas of all tasks; 0 before the first.
+  // With several tasks a collective.
   double result() const;
   void reset() const;
 
- private:
+  // For the rooms around.
   struct State;
+  State& state() const { return *state_; }
+
+ private:
   std::shared_ptr<State> state_;
 };
 

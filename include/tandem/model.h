@@ -42,7 +42,8 @@ class Network {
 };
 
 struct ModelOptions {
-  // Decides the initial values, dropout and shuffling. Unset: drawn, and told in the log.
+  // Decides the initial values, dropout and shuffling. Unset: drawn, and told in the log. Of several tasks
+  // the chief's holds for all.
   std::optional<std::uint64_t> seed = {};
   // Turns every batch norm of the model (torch::nn::BatchNorm1d to 3d, unmodified) into a synchronised one:
   // in training it normalises with the statistics of all replicas' rows. See sync_batch_norm.h.
@@ -94,12 +95,15 @@ struct EvaluateOptions {
 //   });
 //   model.fit(train, {.epochs = 10, .validation_data = test});
 //
-// A Model is a value: a shared handle. Not thread-safe.
+// A Model is a value: a shared handle. Not thread-safe. Under a strategy of several tasks each makes the same
+// model, and making it, fit, evaluate, predict, train_step, values and parameter_digest are collectives:
+// every task must call them, in the same order.
 class Model {
  public:
   // factory() returns a new module each time: a libtorch module holder or a shared_ptr, with a forward() of
   // one tensor or of a name -> tensor map. It is called once per replica; all copies get the first one's
-  // initial values. Throws InvalidArgument if it returns different models, or the same one twice.
+  // initial values, those of other tasks the chief's. Throws InvalidArgument if it returns different models,
+  // or the same one twice.
   template <std::invocable Factory>
   explicit Model(Factory factory, ModelOptions options = {})
       : Model(NetworkFactory(network_factory(factory)), options) {}
@@ -109,14 +113,15 @@ class Model {
   void compile(CompileOptions options);
 
   // Trains on global batches. The last, smaller batch counts exactly: the gradient is that of the mean over
-  // its rows. Throws InvalidArgument before the first step for options or data that cannot work.
+  // its rows. Callbacks run on every task, progress is shown by the chief. Throws InvalidArgument before the
+  // first step for options or data that cannot work.
   History fit(const Dataset& data, FitOptions options = {});
 
   // The loss and the metrics over the dataset, each example counted once. Batch norm uses the mean of the
   // replicas' statistics.
   Logs evaluate(const Dataset& data, EvaluateOptions options = {});
 
-  // The model's output for every row, in the order of the rows. Needs no compile().
+  // The model's output for every row, in the order of the rows, on every task. Needs no compile().
   at::Tensor predict(const Dataset& data, EvaluateOptions options = {});
 
   // A table of the layers with their weights, and how much memory the parameters of all replicas take.
@@ -129,7 +134,7 @@ class Model {
   // This replica's copy, for custom loops.
   const Network& on(const ReplicaContext& replica) const;
 
-  // Asks the running fit to end after this step.
+  // Asks the running fit to end after this step, on all tasks.
   void stop_training();
 
   const Strategy& strategy() const;

@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,8 @@
 
 namespace tandem {
 
+class Strategy;
+
 namespace internal {
 class StrategyImpl;
 }
@@ -18,7 +22,7 @@ class StrategyImpl;
 enum class ReduceOp { kSum, kMean };
 
 // One value for each local replica, in replica order: what Strategy::run() returns, and an argument that it
-// hands out component by component.
+// hands out component by component. values() is TensorFlow's experimental_local_results.
 template <typename T>
 class PerReplica {
  public:
@@ -75,6 +79,17 @@ class ReplicaContext {
   // is a collective too.
   at::Tensor all_reduce(ReduceOp op, const at::Tensor& tensor);
 
+  // All replicas' tensors one after the other along an axis, in replica order; their sizes may differ along
+  // that axis only. As all_reduce() otherwise. Differentiable: each replica gets back its part of the
+  // gradient of the whole, summed over the replicas.
+  at::Tensor all_gather(const at::Tensor& tensor, std::int64_t axis = 0);
+
+  // The replicas of this task stop, and fn(strategy, args...) is called once, in cross-replica context, with
+  // a PerReplica of each argument. Gives every replica what fn returns; of a PerReplica its own component.
+  // Every replica must call it. Not with run() inside.
+  template <typename F, typename... Args>
+  auto merge_call(F&& fn, const Args&... args);
+
   // For the rooms above.
   internal::StrategyImpl& strategy() const { return strategy_; }
 
@@ -82,6 +97,10 @@ class ReplicaContext {
   friend class internal::StrategyImpl;
   ReplicaContext(internal::StrategyImpl& strategy, int id, int local_id, Device device)
       : strategy_(strategy), id_(id), local_id_(local_id), device_(std::move(device)) {}
+
+  using Merged = std::function<std::shared_ptr<void>(const Strategy&, const std::vector<const void*>& laid)>;
+  // `mine` of all replicas, handed to one call of fn, whose result all get.
+  std::shared_ptr<void> merge(const void* mine, const Merged& fn);
 
   internal::StrategyImpl& strategy_;
   int id_;

@@ -1,17 +1,24 @@
 #pragma once
 
+#include <chrono>
 #include <concepts>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "tandem/cluster_resolver.h"
+#include "tandem/communicator.h"
 #include "tandem/dataset.h"
 #include "tandem/device.h"
+#include "tandem/input_context.h"
 #include "tandem/replica.h"
+#include "tandem/server.h"
 
 namespace tandem {
 
@@ -30,10 +37,14 @@ class Scope {
   explicit Scope(const Strategy& strategy);
 };
 
-// A dataset of global batches, handed out as one piece per replica.
+// A dataset, handed out as one piece per replica.
 //
-// TensorFlow's split: a batch of B rows is cut into pieces of ceil(B / replicas); the last replicas may get
-// fewer rows, or none. The pieces are views of the batch.
+// Where all replicas see the same global batches (one task, or DATA sharding) the split is TensorFlow's: a
+// batch of B rows is cut into pieces of ceil(B / replicas); the last replicas may get fewer rows, or none.
+// The pieces are views of the batch. Where each task has elements of its own (FILE, HINT and OFF sharding,
+// distribute_from_function()) it takes one per replica and step; the tasks then agree in each step how many
+// rows it has in all, so next() is a collective. A replica that has nothing left gets batches without rows
+// until nobody has any.
 class DistributedDataset {
  public:
   // Throws OutOfRange at the end of the data.
@@ -41,24 +52,40 @@ class DistributedDataset {
   // Nothing at the end of the data.
   std::optional<DistributedBatch> next_as_optional();
 
-  // Global batches handed out so far: what to save after a step is committed, and to seek() to after a
-  // restart.
+  // How many elements this task has been handed: what to save after a step is committed, and to seek() to
+  // after a restart. Elements are global batches, or this task's own.
   DatasetPosition position() const { return iterator_.position(); }
-  void seek(DatasetPosition position) { iterator_.seek(position); }
+  void seek(DatasetPosition position);
 
  private:
   friend class Strategy;
-  DistributedDataset(std::shared_ptr<internal::StrategyImpl> strategy, DatasetIterator iterator);
+  enum class Holds { kGlobalBatches, kPieces };
+  DistributedDataset(std::shared_ptr<internal::StrategyImpl> strategy, DatasetIterator iterator, Holds holds);
+
+  std::optional<DistributedBatch> cut_global_batch();
+  std::optional<DistributedBatch> take_pieces();
 
   std::shared_ptr<internal::StrategyImpl> strategy_;
   DatasetIterator iterator_;
+  Holds holds_;
+  std::optional<Batch> example_;  // without rows
+  bool ended_ = false;
+};
+
+// For whom distribute_values_from_function() makes a value.
+struct ValueContext {
+  int replica_id_in_sync_group = 0;
+  int num_replicas_in_sync = 1;
 };
 
 // Decides where variables live, how a batch is split and how gradients meet. It knows nothing of models.
 //
-// A Strategy is a value: a shared handle. Built by one of its kinds (OneDeviceStrategy, MirroredStrategy);
-// default-constructed it is TensorFlow's default strategy: one replica, on the first device.
-// Not thread-safe: one run() at a time. Its replica threads end with its last handle.
+// A Strategy is a value: a shared handle. Built by one of its kinds (OneDeviceStrategy, MirroredStrategy,
+// ...); default-constructed it is TensorFlow's default strategy: one replica, on the first device. Not
+// thread-safe: one run() at a time. Its replica threads end with its last handle.
+//
+// Where several tasks train in sync, each runs the same program, and what combines values of all replicas is
+// a collective: every task must call it, in the same order.
 class Strategy {
  public:
   Strategy();
@@ -66,6 +93,11 @@ class Strategy {
   // "one_device", "mirrored", ...: the words of --distribution_strategy.
   std::string name() const;
   int num_replicas_in_sync() const;
+  // Whether this task is the one that writes checkpoints and summaries and prints progress: TensorFlow's
+  // extended.should_checkpoint and should_save_summary. Always true where there is one task.
+  bool is_chief() const;
+  // What the tasks talk through; null where there is one.
+  Communicator* communicator() const;
   // The devices of this process's replicas, in replica order.
   const std::vector<Device>& worker_devices() const;
   // Intra-op threads of each replica. Results are bitwise equal only for equal numbers.
@@ -87,14 +119,35 @@ class Strategy {
   template <typename F, typename... Args>
   auto run(F&& fn, const Args&... args) const;
 
-  // Combines a value across the replicas; with an axis, along that axis too. The mean along an axis divides
-  // the sum of all by the number of all: never a mean of means. The result is on the host.
+  // Combines a value across all replicas of all tasks, in replica order; with an axis, along that axis too.
+  // The mean along an axis divides the sum of all by the number of all: never a mean of means. The result is
+  // on the host, the same on every task.
   at::Tensor reduce(ReduceOp op, const PerReplica<at::Tensor>& value,
                     std::optional<std::int64_t> axis = {}) const;
   double reduce(ReduceOp op, const PerReplica<double>& value) const;
 
-  // Global batches in, pieces out. Throws InvalidArgument for a dataset without batch().
+  // All replicas' values one after the other along an axis, in replica order, on the host; their sizes may
+  // differ along that axis only. Throws InvalidArgument for a scalar or a sparse tensor.
+  at::Tensor gather(const PerReplica<at::Tensor>& value, std::int64_t axis = 0) const;
+
+  // Global batches in, pieces out. Several tasks share the data as the dataset's auto_shard_policy() says; a
+  // line in the log tells what was chosen. Throws InvalidArgument for a dataset without batch().
   DistributedDataset distribute(const Dataset& dataset, IterateOptions options = {}) const;
+
+  // make(context) is called once on each task and returns its own dataset of per-replica batches, already
+  // sharded: nothing is cut or shared out, each step takes one element for each replica of the task.
+  DistributedDataset distribute_from_function(const std::function<Dataset(const InputContext&)>& make,
+                                              IterateOptions options = {}) const;
+
+  // fn(ValueContext) for each local replica, on this thread: an argument for run().
+  template <std::invocable<ValueContext> F>
+  auto distribute_values_from_function(F&& fn) const {
+    std::vector<std::invoke_result_t<F&, ValueContext>> values;
+    for (std::size_t local = 0; local < worker_devices().size(); ++local) {
+      values.push_back(fn(ValueContext{first_replica() + static_cast<int>(local), num_replicas_in_sync()}));
+    }
+    return PerReplica(std::move(values));
+  }
 
   // Random numbers inside run() (dropout) are a function of (seed, step, replica). Each run() advances the
   // step by one; this sets both, e.g. after a restart.
@@ -109,6 +162,9 @@ class Strategy {
 
  private:
   friend Strategy get_strategy();
+  friend class ReplicaContext;
+
+  int first_replica() const;
 
   void run_on_replicas(const std::function<void(ReplicaContext&)>& fn, const DistributedBatch* batch) const;
 
@@ -122,17 +178,24 @@ bool has_strategy();
 bool in_cross_replica_context();
 
 struct StrategyFlags {
-  // 0: as DESIGN says for the strategy (mirrored: every visible GPU, else one CPU device per core, 8 at
-  // most).
+  // 0: as DESIGN says for the strategy (mirrored: every visible GPU, else one CPU device per core, 8 at most;
+  // multi_worker_mirrored: every visible GPU, else one CPU device).
   int num_gpus = 0;
   int num_cpus = 0;
-  // 0: the usable cores divided by the replicas.
+  // 0: the usable cores divided by the replicas on this machine.
   int threads_per_replica = 0;
+
+  // For strategies of several tasks; see MultiWorkerMirroredOptions.
+  ClusterFlags cluster = {};
+  CommunicationOptions communication = {};
+  ServerOptions server = {};
+  int data_port = 0;
+  std::optional<std::uint64_t> seed = {};
 };
 
 // The strategy that a --distribution_strategy flag names: "off" or "one_device", "mirrored",
-// "central_storage". Throws InvalidArgument for a name that is none, Unimplemented for one that this version
-// does not have yet.
+// "central_storage", "multi_worker_mirrored". Throws InvalidArgument for a name that is none, Unimplemented
+// for one that this version does not have yet, and what the strategy's own constructor throws.
 Strategy strategy_from_flag(const std::string& name, StrategyFlags flags = {});
 
 namespace internal {
@@ -181,4 +244,60 @@ auto Strategy::run(F&& fn, const Args&... args) const {
   }
 }
 
+template <typename F, typename... Args>
+auto ReplicaContext::merge_call(F&& fn, const Args&... args) {
+  using Result = std::invoke_result_t<F&, const Strategy&, PerReplica<Args>...>;
+  using Arguments = std::tuple<const Args*...>;
+  const Arguments mine(&args...);
+  // The i-th argument of all replicas.
+  const auto collect = []<std::size_t i>(const std::vector<const void*>& laid) {
+    std::vector<std::remove_cvref_t<decltype(*std::get<i>(std::declval<Arguments>()))>> values;
+    for (const void* each : laid) values.push_back(*std::get<i>(*static_cast<const Arguments*>(each)));
+    return PerReplica(std::move(values));
+  };
+  const auto call = [&](const Strategy& strategy, const std::vector<const void*>& laid) {
+    return [&]<std::size_t... i>(std::index_sequence<i...>) {
+      return fn(strategy, collect.template operator()<i>(laid)...);
+    }
+    (std::index_sequence_for<Args...>());
+  };
+  if constexpr (std::is_void_v<Result>) {
+    merge(&mine,
+          [&](const Strategy& strategy, const std::vector<const void*>& laid) -> std::shared_ptr<void> {
+            call(strategy, laid);
+            return nullptr;
+          });
+  } else {
+    const auto result = std::static_pointer_cast<Result>(merge(
+        &mine, [&](const Strategy& strategy, const std::vector<const void*>& laid) -> std::shared_ptr<void> {
+          return std::make_shared<Result>(call(strategy, laid));
+        }));
+    return std::remove_cvref_t<decltype(internal::component(*result, 0))>(
+        internal::component(*result, local_id()));
+  }
+}
+
+// TensorFlow's long names.
+namespace experimental {
+
+template <typename T>
+const std::vector<T>& experimental_local_results(const Strategy&, const PerReplica<T>& value) {
+  return value.values();
+}
+template <typename F>
+auto experimental_distribute_values_from_function(const Strategy& strategy, F&& fn) {
+  return strategy.distribute_values_from_function(std::forward<F>(fn));
+}
+
+inline DistributedDataset experimental_distribute_dataset(const Strategy& strategy, const Dataset& dataset,
+                                                          IterateOptions options = {}) {
+  return strategy.distribute(dataset, options);
+}
+inline DistributedDataset experimental_distribute_datasets_from_function(
+    const Strategy& strategy, const std::function<Dataset(const InputContext&)>& make,
+    IterateOptions options = {}) {
+  return strategy.distribute_from_function(make, options);
+}
+
+}  // namespace experimental
 }  // namespace tandem

@@ -2,17 +2,28 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+#include <vector>
+
 namespace tandem::internal {
 namespace {
 
-constexpr std::size_t kKiB = 1024;
+constexpr std::size_t kMiB = 1 << 20;
 
-// Up to here halving-doubling, which needs fewer messages, is the faster one; above it the ring, which moves
-// the same bytes in an order that caches like better. Between machines a message costs more, so its reach is
-// wider.
-std::size_t crossover(int tasks, bool several_hosts) {
-  if (tasks <= 2) return 0;  // the ring of two is one exchange each way
-  return (several_hosts ? 1024 : 256) * kKiB;
+struct Row {
+  std::size_t up_to;  // bytes
+  AllReduceAlgorithm algorithm;
+};
+
+// Measured by bench/collectives on one machine. Small sums cost messages, of which bcube needs the fewest;
+// large ones cost memory traffic, where the ring's order is the kindest to caches; in between its smaller
+// chunks win, unless there are but two tasks. Between machines a message costs more, so bcube reaches
+// further.
+std::vector<Row> table(int tasks, bool several_hosts) {
+  std::vector<Row> rows{{(several_hosts ? 4 : 2) * kMiB, AllReduceAlgorithm::kBcube}};
+  if (tasks > 2) rows.push_back({8 * kMiB, AllReduceAlgorithm::kRingChunked});
+  rows.push_back({std::numeric_limits<std::size_t>::max(), AllReduceAlgorithm::kRing});
+  return rows;
 }
 
 }  // namespace
@@ -34,14 +45,22 @@ const char* algorithm_name(AllReduceAlgorithm algorithm) {
 }
 
 AllReduceAlgorithm choose_algorithm(std::size_t bytes, int tasks, bool several_hosts) {
-  return bytes <= crossover(tasks, several_hosts) ? AllReduceAlgorithm::kHalvingDoubling
-                                                  : AllReduceAlgorithm::kRing;
+  for (const Row& row : table(tasks, several_hosts)) {
+    if (bytes <= row.up_to) return row.algorithm;
+  }
+  return AllReduceAlgorithm::kRing;
 }
 
 std::string describe_choice(int tasks, bool several_hosts) {
-  const std::size_t bytes = crossover(tasks, several_hosts);
-  if (bytes == 0) return "ring";
-  return fmt::format("halving_doubling up to {} KiB, ring above", bytes / kKiB);
+  std::string text;
+  for (const Row& row : table(tasks, several_hosts)) {
+    if (!text.empty()) text += ", ";
+    text += algorithm_name(row.algorithm);
+    text += row.up_to == std::numeric_limits<std::size_t>::max()
+                ? " above"
+                : fmt::format(" up to {} MiB", row.up_to / kMiB);
+  }
+  return text;
 }
 
 }  // namespace tandem::internal

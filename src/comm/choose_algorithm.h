@@ -14,7 +14,7 @@ const char* algorithm_name(AllReduceAlgorithm algorithm);  // "halving_doubling"
 // to the bit. bench/collectives measures what the table says.
 AllReduceAlgorithm choose_algorithm(std::size_t bytes, int tasks, bool several_hosts);
 
-// The table's rows for so many tasks, for the log: "halving_doubling up to 256 KiB, ring above".
+// The rows of the table for so many tasks, for the log: "bcube up to 2 MiB, ring above".
 std::string describe_choice(int tasks, bool several_hosts);
 
 }  // namespace tandem::internal

@@ -100,9 +100,12 @@ struct CommunicatorImpl {
       queue.pop_front();
       busy = true;
       lock.unlock();
-      job.pending->finish(perform(job.operation));
+      const std::exception_ptr error = perform(job.operation);
       lock.lock();
-      busy = false;
+      busy = false;  // before anybody hears of it: who has waited may destroy this at once
+      lock.unlock();
+      job.pending->finish(error);
+      lock.lock();
     }
   }
 

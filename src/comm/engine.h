@@ -48,6 +48,8 @@ class Engine {
   virtual std::string member_name(int rank) const = 0;
   // Whether the members are processes of different machines.
   virtual bool several_hosts() const = 0;
+  // Whether it sums in a way of its own choice, whatever Operation::algorithm says.
+  virtual bool chooses_algorithms() const { return false; }
 
   // Throws Unavailable if a member is gone, DeadlineExceeded after the deadline, FailedPrecondition if
   // another member is in another operation, Aborted after abort(). The engine is then of no further use.

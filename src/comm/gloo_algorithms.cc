@@ -59,7 +59,8 @@ struct GlooAlgorithms::Impl {
 
   struct Kept {
     Key key;
-    const void* data;
+    void* data;
+    std::vector<char> own_memory;
     std::shared_ptr<::gloo::Context> context;
     int first_slot;
     std::unique_ptr<::gloo::Algorithm> algorithm;
@@ -67,16 +68,17 @@ struct GlooAlgorithms::Impl {
 
   int rank;
   int size;
+  Bound bound;
   MakeContext make_context;
   std::shared_ptr<::gloo::Context> context;
   int next_slot = 0;
   std::list<Kept> kept;  // the latest first
 
   void all_reduce(const Operation& operation) {
-    const bool bound = operation.algorithm == AllReduceAlgorithm::kHalvingDoubling ||
-                       operation.algorithm == AllReduceAlgorithm::kRingChunked;
-    if (bound && operation.data.bytes() <= kLargestBound) {
-      bound_algorithm(operation).run();
+    const bool needs_bound = operation.algorithm == AllReduceAlgorithm::kHalvingDoubling ||
+                             operation.algorithm == AllReduceAlgorithm::kRingChunked;
+    if (needs_bound && operation.data.bytes() <= kLargestBound) {
+      bound_all_reduce(operation);
       return;
     }
     ::gloo::AllreduceOptions options(context);
@@ -92,36 +94,46 @@ struct GlooAlgorithms::Impl {
     ::gloo::allreduce(options);
   }
 
+  void bound_all_reduce(const Operation& operation) {
+    const Elements& data = operation.data;
+    Kept& kept = bound_algorithm(operation);
+    if (bound == Bound::kToOwnMemory) std::memcpy(kept.data, data.data, data.bytes());
+    kept.algorithm->run();
+    if (bound == Bound::kToOwnMemory) std::memcpy(data.data, kept.data, data.bytes());
+  }
+
   // The members make and drop these alike, since they issue the same operations; so their slots agree. Only
   // the memory may be another one on one of them, which then makes its own anew at the same slots.
-  ::gloo::Algorithm& bound_algorithm(const Operation& operation) {
+  Kept& bound_algorithm(const Operation& operation) {
     const Elements& data = operation.data;
     const Key key{operation.algorithm, data.type, data.count, operation.name};
     auto found = kept.begin();
     while (found != kept.end() && found->key != key) ++found;
     if (found == kept.end()) {
-      kept.push_front({key, nullptr, nullptr, next_slot, nullptr});
+      kept.push_front({key, nullptr, {}, nullptr, next_slot, nullptr});
+      if (bound == Bound::kToOwnMemory) kept.front().own_memory.resize(data.bytes());
       next_slot += 4 * size * size + 4;
       if (kept.size() > kMostKept) kept.pop_back();
     } else {
       kept.splice(kept.begin(), kept, found);
     }
     Kept& mine = kept.front();
-    if (mine.data != data.data) {
+    void* wanted = bound == Bound::kToOwnMemory ? mine.own_memory.data() : data.data;
+    if (mine.data != wanted) {
       mine.algorithm.reset();
       mine.context = make_context(mine.first_slot);
       mine.algorithm = with_type(data.type, [&](auto value) -> std::unique_ptr<::gloo::Algorithm> {
         using T = decltype(value);
-        const std::vector<T*> pointers{static_cast<T*>(data.data)};
+        const std::vector<T*> pointers{static_cast<T*>(wanted)};
         const int count = static_cast<int>(data.count);
         if (operation.algorithm == AllReduceAlgorithm::kRingChunked) {
           return std::make_unique<::gloo::AllreduceRingChunked<T>>(mine.context, pointers, count);
         }
         return std::make_unique<::gloo::AllreduceHalvingDoubling<T>>(mine.context, pointers, count);
       });
-      mine.data = data.data;
+      mine.data = wanted;
     }
-    return *mine.algorithm;
+    return mine;
   }
 
   void broadcast(const Operation& operation) {
@@ -201,8 +213,8 @@ struct GlooAlgorithms::Impl {
   }
 };
 
-GlooAlgorithms::GlooAlgorithms(int rank, int size, MakeContext make_context)
-    : impl_(std::make_unique<Impl>(Impl{rank, size, std::move(make_context), nullptr, 0, {}})) {
+GlooAlgorithms::GlooAlgorithms(int rank, int size, Bound bound, MakeContext make_context)
+    : impl_(std::make_unique<Impl>(Impl{rank, size, bound, std::move(make_context), nullptr, 0, {}})) {
   impl_->context = impl_->make_context(0);
 }
 

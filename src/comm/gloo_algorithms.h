@@ -17,8 +17,12 @@ class GlooAlgorithms {
  public:
   // context(first_slot) gives a Gloo context over the transport whose slots begin there.
   using MakeContext = std::function<std::shared_ptr<::gloo::Context>(int first_slot)>;
+  // What those are bound to. The caller's memory may be another one the next time: then they are made again,
+  // which needs a transport that keeps back what a partner sends for an operation that has not begun here.
+  // Over any other one they get memory of their own, and data is copied.
+  enum class Bound { kToCallersMemory, kToOwnMemory };
 
-  GlooAlgorithms(int rank, int size, MakeContext make_context);
+  GlooAlgorithms(int rank, int size, Bound bound, MakeContext make_context);
   ~GlooAlgorithms();
 
   // Throws what the transport throws.

@@ -55,13 +55,19 @@ const Backend& choose_backend(const CommunicationOptions& options) {
   return *backend;
 }
 
-std::string algorithms_of(const CommunicationOptions& options, int tasks, bool several_hosts) {
+std::string algorithms_of(const CommunicationOptions& options, const Engine& engine) {
+  if (engine.chooses_algorithms()) return "an algorithm of its own choice";
   if (options.algorithm != AllReduceAlgorithm::kAuto) return algorithm_name(options.algorithm);
   if (options.implementation != CommunicationImplementation::kAuto) return "ring";
-  return "auto: " + describe_choice(tasks, several_hosts);
+  return "auto: " + describe_choice(engine.size(), engine.several_hosts());
 }
 
 }  // namespace
+
+bool on_several_hosts(const std::vector<Member>& members) {
+  return std::ranges::any_of(members,
+                             [&](const Member& member) { return member.host != members.front().host; });
+}
 
 DataPort::DataPort(const std::string& host, int port) {
   check_can_listen("the data port", host, port);
@@ -82,7 +88,7 @@ Communicator join_group(GroupSetup setup, const CommunicationOptions& options) {
   const Backend& backend = choose_backend(options);
   auto engine = backend.create(std::move(setup));
   log_info("{}: collectives of {} tasks over {}, all-reduce by {}", engine->member_name(engine->rank()),
-           engine->size(), engine->name(), algorithms_of(options, engine->size(), engine->several_hosts()));
+           engine->size(), engine->name(), algorithms_of(options, *engine));
   return Communicator(std::move(engine), options);
 }
 

@@ -42,6 +42,11 @@ std::int64_t AheadIterator::skip(std::int64_t n) {
   return started_ ? ElementIterator::skip(n) : upstream_->skip(n);
 }
 
+// The work may change the number of rows.
+SkippedRows AheadIterator::skip_rows(std::int64_t elements, std::int64_t rows) {
+  return started_ || work_ ? SkippedRows{} : upstream_->skip_rows(elements, rows);
+}
+
 void AheadIterator::start() {
   started_ = true;
   at::get_num_threads();  // before our threads set theirs: see one_thread.h

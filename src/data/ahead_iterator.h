@@ -41,6 +41,7 @@ class AheadIterator final : public ElementIterator {
 
   bool next(Element& element) override;
   std::int64_t skip(std::int64_t n) override;
+  SkippedRows skip_rows(std::int64_t elements, std::int64_t rows) override;
 
  private:
   struct Chunk {

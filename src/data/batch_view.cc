@@ -22,24 +22,31 @@ class BatchIterator final : public ElementIterator {
     while (stacker.size() < max_rows_ && upstream_->next(element)) stacker.add(element);
     if (stacker.size() == 0 || (drop_remainder_ && stacker.size() < size_)) return false;
     element = stacker.finish();
-    element.index = number_++;
     return true;
   }
 
   std::int64_t skip(std::int64_t n) override {
     const std::int64_t most = std::numeric_limits<std::int64_t>::max() / size_;
     const std::int64_t examples = upstream_->skip(std::min(n, most) * size_);
-    const std::int64_t skipped = examples / size_ + (!drop_remainder_ && examples % size_ > 0);
-    number_ += skipped;
-    return skipped;
+    return batches_of(examples);
+  }
+
+  SkippedRows skip_rows(std::int64_t elements, std::int64_t rows) override {
+    const std::int64_t wanted = std::min(elements, rows / size_) * size_;
+    const std::int64_t examples = upstream_->skip(wanted);
+    const std::int64_t skipped = batches_of(examples);
+    return {skipped, std::min(skipped * size_, examples), examples < wanted};
   }
 
  private:
+  std::int64_t batches_of(std::int64_t examples) const {
+    return examples / size_ + (!drop_remainder_ && examples % size_ > 0);
+  }
+
   std::unique_ptr<ElementIterator> upstream_;
   std::int64_t size_;
   std::int64_t max_rows_;
   bool drop_remainder_;
-  std::int64_t number_ = 0;
 };
 
 class BatchView final : public DerivedView {
@@ -61,6 +68,12 @@ class BatchView final : public DerivedView {
   }
 
   std::optional<std::int64_t> batch_size() const override { return size_; }
+
+  bool looks_inside() const override { return true; }
+
+  View over(View upstream, const Part&) const override {
+    return std::make_shared<BatchView>(std::move(upstream), size_, BatchOptions{drop_remainder_});
+  }
 
  private:
   std::int64_t size_;

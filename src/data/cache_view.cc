@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -56,6 +57,19 @@ class CacheIterator final : public ElementIterator {
     return skipped;
   }
 
+  SkippedRows skip_rows(std::int64_t elements, std::int64_t rows) override {
+    begin();
+    SkippedRows skipped;
+    for (; kept_ && position_ < std::ssize(kept_->elements) && skipped.elements < elements; ++position_) {
+      const std::int64_t rows_here = kept_->elements[position_].value.rows();
+      if (skipped.rows + rows_here > rows) return skipped;
+      ++skipped.elements;
+      skipped.rows += rows_here;
+    }
+    skipped.end = kept_ && position_ == std::ssize(kept_->elements);
+    return skipped;
+  }
+
  private:
   void begin() {
     if (begun_) return;
@@ -105,8 +119,18 @@ class CacheView final : public DerivedView {
     return std::make_unique<CacheIterator>(cache_, upstream(), seed, epoch);
   }
 
+  // What is kept of a part is for every later pass over that part, however often it is asked for.
+  View over(View upstream, const Part& part) const override {
+    const std::lock_guard lock(mutex_);
+    View& kept = parts_[part];
+    if (!kept) kept = cache_view(std::move(upstream));
+    return kept;
+  }
+
  private:
   mutable Cache cache_;
+  mutable std::mutex mutex_;
+  mutable std::map<Part, View> parts_;
 };
 
 }  // namespace

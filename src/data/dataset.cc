@@ -24,6 +24,7 @@ DatasetIterator& DatasetIterator::operator=(DatasetIterator&& other) noexcept {
   options_ = other.options_;
   elements_ = std::move(other.elements_);
   consumed_ = other.consumed_;
+  whole_rows_ = other.whole_rows_;
   return *this;
 }
 
@@ -41,6 +42,7 @@ std::optional<Batch> DatasetIterator::next() {
     throw;
   }
   ++consumed_;
+  whole_rows_ = element.whole_rows;
   return std::move(element.value);
 }
 
@@ -86,11 +88,22 @@ Dataset Dataset::from_generator(std::function<std::function<std::optional<Batch>
   return Dataset(internal::generator_view(std::move(make), cardinality));
 }
 
+Dataset Dataset::from_files(std::vector<std::string> files, std::function<Dataset(const std::string&)> read,
+                            FilesOptions options) {
+  return Dataset(internal::files_view(std::move(files), std::move(read), std::move(options)));
+}
+
+Dataset Dataset::with(std::shared_ptr<const internal::DatasetView> view) const {
+  Dataset dataset = *this;
+  dataset.view_ = std::move(view);
+  return dataset;
+}
+
 Dataset Dataset::map(std::function<Batch(Batch)> fn, MapOptions options) const {
   const auto apply = [fn = std::move(fn)](internal::Element& element, std::uint64_t) {
     element.value = fn(std::move(element.value));
   };
-  return Dataset(internal::map_view(view_, apply, options));
+  return with(internal::map_view(view_, apply, options));
 }
 
 Dataset Dataset::map(std::function<Batch(Batch, ExampleRandom&)> fn, MapOptions options) const {
@@ -100,39 +113,49 @@ Dataset Dataset::map(std::function<Batch(Batch, ExampleRandom&)> fn, MapOptions 
                          element.index);
     element.value = fn(std::move(element.value), random);
   };
-  return Dataset(internal::map_view(view_, apply, options));
+  return with(internal::map_view(view_, apply, options));
 }
 
 Dataset Dataset::shuffle(std::int64_t buffer_size, ShuffleOptions options) const {
-  return Dataset(internal::shuffle_view(view_, buffer_size, options));
+  return with(internal::shuffle_view(view_, buffer_size, options));
 }
 
 Dataset Dataset::batch(std::int64_t n, BatchOptions options) const {
-  return Dataset(internal::batch_view(view_, n, options));
+  return with(internal::batch_view(view_, n, options));
 }
 
 Dataset Dataset::repeat(std::int64_t count) const {
-  return Dataset(internal::repeat_view(view_, count));
+  return with(internal::repeat_view(view_, count));
 }
 
 Dataset Dataset::take(std::int64_t count) const {
-  return Dataset(internal::take_view(view_, count));
+  return with(internal::take_view(view_, count));
 }
 
 Dataset Dataset::skip(std::int64_t count) const {
-  return Dataset(internal::skip_view(view_, count));
+  return with(internal::skip_view(view_, count));
 }
 
 Dataset Dataset::shard(std::int64_t num_shards, std::int64_t index) const {
-  return Dataset(internal::shard_view(view_, num_shards, index));
+  return with(internal::shard_view(view_, num_shards, index));
+}
+
+Dataset Dataset::shard_hint() const {
+  return with(internal::shard_hint_view(view_));
+}
+
+Dataset Dataset::with_auto_shard(AutoShardPolicy policy) const {
+  Dataset dataset = *this;
+  dataset.auto_shard_policy_ = policy;
+  return dataset;
 }
 
 Dataset Dataset::cache() const {
-  return Dataset(internal::cache_view(view_));
+  return with(internal::cache_view(view_));
 }
 
 Dataset Dataset::prefetch(std::int64_t count) const {
-  return Dataset(internal::prefetch_view(view_, count));
+  return with(internal::prefetch_view(view_, count));
 }
 
 std::int64_t Dataset::cardinality() const {

@@ -45,6 +45,13 @@ class MapView final : public DerivedView {
                      .max_chunks = 2 * parallelism_});
   }
 
+  bool is_one_to_one() const override { return true; }
+  bool looks_inside() const override { return true; }
+
+  View over(View upstream, const Part&) const override {
+    return std::make_shared<MapView>(std::move(upstream), fn_, parallelism_);
+  }
+
  private:
   ElementFunction fn_;
   int parallelism_;

@@ -23,6 +23,12 @@ class PrefetchView final : public DerivedView {
         AheadOptions{.max_chunk_size = chunk, .max_chunks = count_ / chunk});
   }
 
+  bool is_one_to_one() const override { return true; }
+
+  View over(View upstream, const Part&) const override {
+    return std::make_shared<PrefetchView>(std::move(upstream), count_);
+  }
+
  private:
   std::int64_t count_;
 };

@@ -45,6 +45,20 @@ class RepeatIterator final : public ElementIterator {
     return skipped;
   }
 
+  SkippedRows skip_rows(std::int64_t elements, std::int64_t rows) override {
+    SkippedRows skipped;
+    while (open_pass()) {
+      const SkippedRows in_pass = elements_->skip_rows(elements - skipped.elements, rows - skipped.rows);
+      skipped.elements += in_pass.elements;
+      skipped.rows += in_pass.rows;
+      pass_is_empty_ = pass_is_empty_ && in_pass.elements == 0;
+      if (!in_pass.end) return skipped;
+      close_pass();
+    }
+    skipped.end = true;
+    return skipped;
+  }
+
  private:
   bool open_pass() {
     if (pass_ >= count_) return false;
@@ -90,6 +104,10 @@ class RepeatView final : public DerivedView {
   // For ever begins with epoch 0 in each pass.
   std::int64_t epochs_per_pass() const override {
     return count_ == Dataset::kInfinite ? 0 : count_ * upstream().epochs_per_pass();
+  }
+
+  View over(View upstream, const Part&) const override {
+    return std::make_shared<RepeatView>(std::move(upstream), count_);
   }
 
  private:

@@ -60,12 +60,40 @@ class ShardView final : public DerivedView {
     return length < 0 ? length : shard_size(length, num_shards_, index_);
   }
 
+  View over(View upstream, const Part&) const override {
+    return shard_view(std::move(upstream), num_shards_, index_);
+  }
+
  private:
   std::int64_t num_shards_;
   std::int64_t index_;
 };
 
+// What follows a hint reads upstream, until the hint is filled in.
+class ShardHintView final : public DerivedView {
+ public:
+  using DerivedView::DerivedView;
+
+  std::unique_ptr<ElementIterator> make_iterator(std::uint64_t seed, std::int64_t epoch) const override {
+    return upstream().make_iterator(seed, epoch);
+  }
+
+  const SourceView* source() const override { return upstream().source(); }
+
+  View over(View upstream, const Part&) const override {
+    return std::make_shared<ShardHintView>(std::move(upstream));
+  }
+};
+
 }  // namespace
+
+View shard_hint_view(View upstream) {
+  return std::make_shared<ShardHintView>(std::move(upstream));
+}
+
+bool is_shard_hint(const DatasetView& view) {
+  return dynamic_cast<const ShardHintView*>(&view) != nullptr;
+}
 
 View shard_view(View upstream, std::int64_t num_shards, std::int64_t index) {
   if (num_shards < 1) {
@@ -76,7 +104,7 @@ View shard_view(View upstream, std::int64_t num_shards, std::int64_t index) {
         fmt::format("shard({}, {}): expected an index from 0 to {}", num_shards, index, num_shards - 1));
   }
   // A shard of a source is a source, which a shuffle can read by number.
-  if (const SourceView* source = upstream->source()) {
+  if (const SourceView* source = upstream->source(); source == upstream.get()) {
     const std::int64_t length = source->cardinality();
     // Past the end all numbers are alike; without this the larger ones could overflow.
     return std::make_shared<SourceView>(*source, shard_size(length, num_shards, index),

@@ -106,6 +106,10 @@ class ShuffleView final : public DerivedView {
                                              ShuffleBuffer<Element>(buffer_size_, order_seed, order_epoch));
   }
 
+  View over(View upstream, const Part&) const override {
+    return std::make_shared<ShuffleView>(std::move(upstream), buffer_size_, options_);
+  }
+
  private:
   std::int64_t buffer_size_;
   ShuffleOptions options_;

@@ -25,6 +25,13 @@ class TakeIterator final : public ElementIterator {
     return skipped;
   }
 
+  SkippedRows skip_rows(std::int64_t elements, std::int64_t rows) override {
+    SkippedRows skipped = upstream_->skip_rows(std::min(elements, left_), rows);
+    left_ -= skipped.elements;
+    skipped.end = skipped.end || left_ == 0;
+    return skipped;
+  }
+
  private:
   std::unique_ptr<ElementIterator> upstream_;
   std::int64_t left_;
@@ -44,6 +51,10 @@ class TakeView final : public DerivedView {
     return length < 0 ? length : std::min(length, count_);
   }
 
+  View over(View upstream, const Part&) const override {
+    return std::make_shared<TakeView>(std::move(upstream), count_);
+  }
+
  private:
   std::int64_t count_;
 };
@@ -61,6 +72,11 @@ class SkipIterator final : public ElementIterator {
   std::int64_t skip(std::int64_t n) override {
     skip_beginning();
     return upstream_->skip(n);
+  }
+
+  SkippedRows skip_rows(std::int64_t elements, std::int64_t rows) override {
+    skip_beginning();
+    return upstream_->skip_rows(elements, rows);
   }
 
  private:
@@ -84,6 +100,10 @@ class SkipView final : public DerivedView {
   std::int64_t cardinality() const override {
     const std::int64_t length = upstream().cardinality();
     return length < 0 ? length : std::max<std::int64_t>(0, length - count_);
+  }
+
+  View over(View upstream, const Part&) const override {
+    return std::make_shared<SkipView>(std::move(upstream), count_);
   }
 
  private:

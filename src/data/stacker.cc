@@ -48,6 +48,12 @@ bool same_names(const Batch& a, const Batch& b) {
          a.sample_weight.defined() == b.sample_weight.defined();
 }
 
+std::string name_of(const Element& element) {
+  const std::int64_t file = element.index >> kFileBits;
+  const std::int64_t example = element.index - (file << kFileBits);
+  return file == 0 ? fmt::format("example {}", example) : fmt::format("example {} of file {}", example, file);
+}
+
 std::string describe(const at::Tensor& tensor, at::IntArrayRef sizes) {
   return fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(sizes, ", "));
 }
@@ -57,9 +63,9 @@ std::string describe(const at::Tensor& tensor, at::IntArrayRef sizes) {
 void Stacker::add(const Element& element) {
   if (size_ == 0) begin(element);
   if (!same_names(element.value, first_.value)) {
-    throw InvalidArgument(fmt::format(
-        "batch: example {} has {}, but example {}, the first of its batch, has {}", element.index,
-        fmt::join(names_of(element.value), ", "), first_.index, fmt::join(names_of(first_.value), ", ")));
+    throw InvalidArgument(fmt::format("batch: {} has {}, but {}, the first of its batch, has {}",
+                                      name_of(element), fmt::join(names_of(element.value), ", "),
+                                      name_of(first_), fmt::join(names_of(first_.value), ", ")));
   }
   std::size_t column = 0;
   visit(element.value, [&](const at::Tensor& row) { copy_row(row, column++, element); });
@@ -79,10 +85,10 @@ void Stacker::copy_row(const at::Tensor& row, std::size_t column, const Element&
   const auto& [rows, row_bytes] = columns_[column];
   const at::IntArrayRef sizes = rows.sizes().slice(1);
   if (row.scalar_type() != rows.scalar_type() || row.sizes() != sizes) {
-    throw InvalidArgument(
-        fmt::format("batch: {} of example {} is {}, but {} of example {}, the first of its batch, is {}",
-                    names_of(first_.value)[column], element.index, describe(row, row.sizes()),
-                    names_of(first_.value)[column], first_.index, describe(rows, sizes)));
+    throw InvalidArgument(fmt::format("batch: {} of {} is {}, but {} of {}, the first of its batch, is {}",
+                                      names_of(first_.value)[column], name_of(element),
+                                      describe(row, row.sizes()), names_of(first_.value)[column],
+                                      name_of(first_), describe(rows, sizes)));
   }
   if (row.is_contiguous() && row.device().is_cpu() && rows.device().is_cpu() && !row.is_neg() &&
       !row.is_conj()) {

@@ -20,7 +20,7 @@ class Stacker {
 
   std::int64_t size() const { return size_; }
 
-  // The batch of what was added, with its epoch; the caller numbers it.
+  // The batch of what was added, with the epoch and number of the first.
   Element finish();
 
  private:

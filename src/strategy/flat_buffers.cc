@@ -23,7 +23,8 @@ const at::Tensor& at_index(const std::vector<at::Tensor>& tensors, int index) {
 }  // namespace
 
 FlatBuffers::FlatBuffers(std::shared_ptr<Variables> variables,
-                         const std::function<int(const std::string&, const at::Tensor&)>& option_group)
+                         const std::function<int(const std::string&, const at::Tensor&)>& option_group,
+                         bool gradients_on_host)
     : variables_(std::move(variables)),
       places_(variables_->trainable()),
       replicas_(static_cast<std::size_t>(variables_->replicas())) {
@@ -32,7 +33,7 @@ FlatBuffers::FlatBuffers(std::shared_ptr<Variables> variables,
         "the model has no trainable parameters: register its layers with register_module(), or unfreeze one");
   }
   lay_out(option_group);
-  for (int replica = 0; replica < replicas(); ++replica) attach(replica);
+  for (int replica = 0; replica < replicas(); ++replica) attach(replica, gradients_on_host || central());
 }
 
 FlatBuffers::~FlatBuffers() {
@@ -44,7 +45,7 @@ FlatBuffers::~FlatBuffers() {
 void FlatBuffers::lay_out(const std::function<int(const std::string&, const at::Tensor&)>& option_group) {
   for (const std::size_t place : places_) {
     const auto& [name, tensor] = variables_->copy(0).parameters[place];
-    const FlatGroup wanted{tensor.scalar_type(), option_group(name, tensor), 0};
+    const FlatGroup wanted{.dtype = tensor.scalar_type(), .option_group = option_group(name, tensor)};
     auto group = std::find_if(groups_.begin(), groups_.end(), [&](const FlatGroup& g) {
       return g.dtype == wanted.dtype && g.option_group == wanted.option_group;
     });
@@ -56,23 +57,46 @@ void FlatBuffers::lay_out(const std::function<int(const std::string&, const at::
                       .end = group->elements + tensor.numel(),
                       .sizes = tensor.sizes().vec(),
                       .strides = dense.strides().vec()});
-    group->elements = aligned(group->elements + tensor.numel());
+    group->elements = aligned(group->elements + tensor.numel() + 1);
+  }
+  for (FlatGroup& group : groups_) {
+    auto storage = std::find_if(storages_.begin(), storages_.end(),
+                                [&](const FlatStorage& s) { return s.dtype == group.dtype; });
+    if (storage == storages_.end()) storage = storages_.insert(storage, {.dtype = group.dtype});
+    group.storage = static_cast<int>(storage - storages_.begin());
+    group.begin = storage->elements;
+    storage->elements += group.elements;
   }
 }
 
-void FlatBuffers::attach(int index) {
+std::vector<at::Tensor> FlatBuffers::make_storages(const c10::Device& device) const {
+  std::vector<at::Tensor> made;
+  for (const FlatStorage& storage : storages_) {
+    made.push_back(at::zeros({storage.elements}, at::TensorOptions().dtype(storage.dtype).device(device)));
+  }
+  return made;
+}
+
+std::vector<at::Tensor> FlatBuffers::cut_in_groups(const std::vector<at::Tensor>& storages) const {
+  std::vector<at::Tensor> groups;
+  for (const FlatGroup& group : groups_) {
+    groups.push_back(at_index(storages, group.storage).slice(0, group.begin, group.begin + group.elements));
+  }
+  return groups;
+}
+
+void FlatBuffers::attach(int index, bool gradients_on_host) {
   const torch::NoGradGuard no_grad;
   Replica& replica = replicas_[static_cast<std::size_t>(index)];
   const auto& parameters = variables_->copy(index).parameters;
   const c10::Device device = parameters[places_[0]].tensor.device();
-  for (std::size_t i = 0; i < groups_.size(); ++i) {
-    const auto buffer = [&](const c10::Device& where) {
-      return at::zeros({groups_[i].elements}, at::TensorOptions().dtype(groups_[i].dtype).device(where));
-    };
-    if (central() && index == 0) central_.push_back(buffer(at::kCPU));
-    replica.parameters.push_back(central() && device.is_cpu() ? central_[i] : buffer(device));
-    replica.gradients.push_back(buffer(device));
-    if (central() && !device.is_cpu()) replica.staged.push_back(buffer(at::kCPU));
+  if (central() && index == 0) central_ = cut_in_groups(make_storages(at::kCPU));
+  replica.parameters = central() && device.is_cpu() ? central_ : cut_in_groups(make_storages(device));
+  replica.host_gradients = make_storages(device);
+  replica.gradients = cut_in_groups(replica.host_gradients);
+  if (gradients_on_host && !device.is_cpu()) {
+    replica.host_gradients = make_storages(at::kCPU);
+    replica.staged = cut_in_groups(replica.host_gradients);
   }
   replica.reached.assign(slots_.size(), 0);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
@@ -110,6 +134,10 @@ const at::Tensor& FlatBuffers::host_gradients(int replica, int group) const {
   return at_index(mine.staged.empty() ? mine.gradients : mine.staged, group);
 }
 
+const at::Tensor& FlatBuffers::host_gradient_storage(int replica, int storage) const {
+  return at_index(replicas_[static_cast<std::size_t>(replica)].host_gradients, storage);
+}
+
 void FlatBuffers::stage_gradients(int replica) {
   Replica& mine = replicas_[static_cast<std::size_t>(replica)];
   for (std::size_t i = 0; i < mine.staged.size(); ++i) mine.staged[i].copy_(mine.gradients[i]);
@@ -141,6 +169,10 @@ void FlatBuffers::begin_step(int index) {
   std::fill(replica.reached.begin(), replica.reached.end(), 0);
 }
 
+bool FlatBuffers::was_reached(int replica, std::size_t slot) const {
+  return replicas_[static_cast<std::size_t>(replica)].reached[slot] != 0;
+}
+
 bool FlatBuffers::has_gradient(std::size_t slot) const {
   return std::any_of(replicas_.begin(), replicas_.end(),
                      [&](const Replica& r) { return r.reached[slot] != 0; });
@@ -154,7 +186,7 @@ bool FlatBuffers::all_have_gradients() const {
 }
 
 at::Tensor FlatBuffers::view(const at::Tensor& flat, const Slot& slot) const {
-  return flat.as_strided(slot.sizes, slot.strides, slot.begin);
+  return flat.as_strided(slot.sizes, slot.strides, flat.storage_offset() + slot.begin);
 }
 
 }  // namespace tandem::internal

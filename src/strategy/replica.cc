@@ -1,17 +1,18 @@
 #include "tandem/replica.h"
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include "strategy/strategy_impl.h"
 #include "tandem/error.h"
+#include "tandem/strategy.h"
 
 namespace tandem {
 namespace {
 
 at::Tensor sum_over_replicas(ReplicaContext& replica, const at::Tensor& tensor) {
   at::Tensor sum = tensor.detach().clone(at::MemoryFormat::Contiguous);
-  internal::StrategyImpl& strategy = replica.strategy();
-  strategy.cross_device_ops().all_reduce(strategy.meeting(), replica.local_id(), sum);
+  replica.strategy().all_reduce(replica.local_id(), sum);
   return sum;
 }
 
@@ -23,6 +24,25 @@ struct SumOverReplicas : torch::autograd::Function<SumOverReplicas> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
                                                  torch::autograd::variable_list gradients) {
     return {sum_over_replicas(*get_replica_context(), gradients[0])};
+  }
+};
+
+struct GatherOverReplicas : torch::autograd::Function<GatherOverReplicas> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& tensor,
+                            std::int64_t axis) {
+    ReplicaContext& replica = *get_replica_context();
+    const auto [all, begin] = replica.strategy().all_gather(replica.local_id(), tensor, axis);
+    context->saved_data["axis"] = axis;
+    context->saved_data["begin"] = begin;
+    context->saved_data["length"] = tensor.size(axis);
+    return all;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const at::Tensor sum = sum_over_replicas(*get_replica_context(), gradients[0]);
+    return {sum.narrow(context->saved_data["axis"].toInt(), context->saved_data["begin"].toInt(),
+                       context->saved_data["length"].toInt()),
+            {}};
   }
 };
 
@@ -43,6 +63,21 @@ at::Tensor ReplicaContext::scale(const at::Tensor& mean_loss) const {
 at::Tensor ReplicaContext::all_reduce(ReduceOp op, const at::Tensor& tensor) {
   const at::Tensor sum = SumOverReplicas::apply(tensor);
   return op == ReduceOp::kSum ? sum : sum / num_replicas_in_sync();
+}
+
+at::Tensor ReplicaContext::all_gather(const at::Tensor& tensor, std::int64_t axis) {
+  if (tensor.is_sparse() || tensor.dim() == 0) {
+    throw InvalidArgument(
+        fmt::format("all_gather() of a {}: expected a dense tensor with a dimension to join along",
+                    tensor.is_sparse() ? "sparse tensor" : "scalar"));
+  }
+  return GatherOverReplicas::apply(tensor, axis);
+}
+
+std::shared_ptr<void> ReplicaContext::merge(const void* mine, const Merged& fn) {
+  return strategy_.merge(local_id_, mine, [&](const std::vector<const void*>& laid) {
+    return fn(Strategy(strategy_.shared_from_this()), laid);
+  });
 }
 
 ReplicaContext* get_replica_context() {

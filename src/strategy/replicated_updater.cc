@@ -9,9 +9,9 @@ namespace {
 
 class ReplicatedUpdater final : public Updater {
  public:
-  ReplicatedUpdater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec, Meeting& meeting,
-                    CrossDeviceOps& ops)
-      : Updater(std::move(variables), spec), meeting_(meeting), ops_(ops) {
+  ReplicatedUpdater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec,
+                    const MeetingPlace& place)
+      : Updater(std::move(variables), spec, place), meeting_(place.meeting), ops_(place.ops) {
     // The one copy of central storage has one optimizer, the first replica's.
     for (int replica = 0; replica < (buffers_.central() ? 1 : buffers_.replicas()); ++replica) {
       std::vector<std::vector<at::Tensor>> by_option(static_cast<std::size_t>(spec.option_groups));
@@ -26,19 +26,18 @@ class ReplicatedUpdater final : public Updater {
   void apply(int replica) override {
     const torch::NoGradGuard no_grad;
     UpdateTimes& times = times_[static_cast<std::size_t>(replica)];
-    timed(times.wait,
-          [&] { meeting_.arrive(replica, "minimize"); });  // every replica knows which gradients it has
-    timed(times.reduce, [&] {
-      for (int group = 0; group < static_cast<int>(buffers_.groups().size()); ++group) {
-        at::Tensor gradients = buffers_.gradients(replica, group);
-        ops_.all_reduce(meeting_, replica, gradients);
-      }
-    });
+    if (exchange_) {
+      timed(times.exchange, [&] { exchange_->finish(replica); });
+    } else {
+      timed(times.wait,
+            [&] { meeting_.arrive(replica, "minimize"); });  // every replica knows which gradients it has
+    }
+    timed(times.reduce, [&] { reduce(replica); });
     timed(times.update, [&] {
       if (replica >= static_cast<int>(optimizers_.size())) return;
       for (std::size_t i = 0; i < buffers_.slots().size(); ++i) {
         // An optimizer skips a parameter without a gradient; begin_step() attaches it again.
-        if (!buffers_.has_gradient(i)) buffers_.parameter(replica, i).mutable_grad() = at::Tensor();
+        if (!has_gradient(i)) buffers_.parameter(replica, i).mutable_grad() = at::Tensor();
       }
       optimizer(replica).step();
       if (buffers_.central()) refresh_caches();
@@ -81,6 +80,17 @@ class ReplicatedUpdater final : public Updater {
   }
 
  private:
+  void reduce(int replica) {
+    for (int group = 0; group < static_cast<int>(buffers_.groups().size()); ++group) {
+      at::Tensor gradients = buffers_.gradients(replica, group);
+      if (!exchange_) {
+        ops_.all_reduce(meeting_, replica, gradients);
+      } else if (gradients.data_ptr() != exchange_->sum(group).data_ptr()) {
+        gradients.copy_(exchange_->sum(group));
+      }
+    }
+  }
+
   // Central storage: what the first replica updated, to the copy on the CPU and to the other GPUs, if there
   // are any.
   void refresh_caches() {
@@ -107,9 +117,8 @@ class ReplicatedUpdater final : public Updater {
 }  // namespace
 
 std::unique_ptr<Updater> make_replicated_updater(std::shared_ptr<Variables> variables,
-                                                 const OptimizerSpec& spec, Meeting& meeting,
-                                                 CrossDeviceOps& ops) {
-  return std::make_unique<ReplicatedUpdater>(std::move(variables), spec, meeting, ops);
+                                                 const OptimizerSpec& spec, const MeetingPlace& place) {
+  return std::make_unique<ReplicatedUpdater>(std::move(variables), spec, place);
 }
 
 }  // namespace tandem::internal

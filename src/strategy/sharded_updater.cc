@@ -27,19 +27,23 @@ using SlotKey = std::function<std::string(const Slot&, std::size_t index)>;
 
 class ShardedUpdater final : public Updater {
  public:
-  ShardedUpdater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec, Meeting& meeting)
-      : Updater(std::move(variables), spec), meeting_(meeting), shards_(times_.size()) {
+  ShardedUpdater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec, const MeetingPlace& place)
+      : Updater(std::move(variables), spec, place), meeting_(place.meeting), shards_(times_.size()) {
     for (int replica = 0; replica < buffers_.replicas(); ++replica) make_shard(replica, spec);
   }
 
   void apply(int replica) override {
     const torch::NoGradGuard no_grad;
     UpdateTimes& times = times_[static_cast<std::size_t>(replica)];
-    timed(times.reduce, [&] { buffers_.stage_gradients(replica); });
-    timed(times.wait, [&] { meeting_.arrive(replica, kName); });  // every replica's gradients are complete
+    if (exchange_) {
+      timed(times.exchange, [&] { exchange_->finish(replica); });
+    } else {
+      timed(times.reduce, [&] { buffers_.stage_gradients(replica); });
+      timed(times.wait, [&] { meeting_.arrive(replica, kName); });  // every replica's gradients are complete
+    }
     timed(times.reduce, [&] {
       choose_segments(replica);
-      reduce(replica);
+      if (!exchange_) reduce(replica);
     });
     timed(times.update, [&] {
       optimizer(replica).step();
@@ -55,7 +59,7 @@ class ShardedUpdater final : public Updater {
   struct Shard {
     std::vector<Segment> segments;
     std::vector<std::pair<std::int64_t, std::int64_t>> ranges;  // by group
-    std::vector<at::Tensor> sums;                               // by group; only [begin, end) is used
+    std::vector<at::Tensor> sums;                               // by group; only its range is used
     bool left_out = false;                                      // whether a segment has no gradient now
   };
 
@@ -83,9 +87,13 @@ void ShardedUpdater::make_shard(int replica, const OptimizerSpec& spec) {
     const FlatGroup& flat = buffers_.groups()[static_cast<std::size_t>(group)];
     const auto [begin, end] = share_of(flat.elements, replica, buffers_.replicas());
     mine.ranges.emplace_back(begin, end);
-    // A lone replica's sum is its gradient.
-    mine.sums.push_back(buffers_.replicas() == 1 ? buffers_.host_gradients(0, group)
-                                                 : at::empty_like(buffers_.host_gradients(replica, group)));
+    if (exchange_) {
+      mine.sums.push_back(exchange_->sum(group));
+    } else {
+      // A lone replica's sum is its gradient.
+      mine.sums.push_back(buffers_.replicas() == 1 ? buffers_.host_gradients(0, group)
+                                                   : at::empty_like(buffers_.host_gradients(replica, group)));
+    }
     if (begin == end) continue;
     mine.segments.push_back(make_segment(replica, group, begin, end));
     by_option[static_cast<std::size_t>(flat.option_group)].push_back(mine.segments.back().parameter);
@@ -112,13 +120,12 @@ std::size_t ShardedUpdater::slot_at(int group, std::int64_t element) const {
 // Leaves segments without a gradient out of this step.
 void ShardedUpdater::choose_segments(int replica) {
   Shard& mine = shard(replica);
-  const bool all = buffers_.all_have_gradients();
+  const bool all = all_have_gradients();
   if (all && !mine.left_out) return;
-  if (!all)
-    cut(replica, [&](const Slot&, std::size_t i) { return buffers_.has_gradient(i) ? "with" : "without"; });
+  if (!all) cut(replica, [&](const Slot&, std::size_t i) { return has_gradient(i) ? "with" : "without"; });
   mine.left_out = false;
   for (Segment& segment : mine.segments) {
-    const bool present = all || buffers_.has_gradient(slot_at(segment.group, segment.begin));
+    const bool present = all || has_gradient(slot_at(segment.group, segment.begin));
     const at::Tensor& sum = mine.sums[static_cast<std::size_t>(segment.group)];
     segment.parameter.mutable_grad() = present ? sum.slice(0, segment.begin, segment.end) : at::Tensor();
     mine.left_out = mine.left_out || !present;
@@ -287,8 +294,8 @@ void ShardedUpdater::load_state(const OptimizerState& state) {
 }  // namespace
 
 std::unique_ptr<Updater> make_sharded_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec,
-                                              Meeting& meeting) {
-  return std::make_unique<ShardedUpdater>(std::move(variables), spec, meeting);
+                                              const MeetingPlace& place) {
+  return std::make_unique<ShardedUpdater>(std::move(variables), spec, place);
 }
 
 }  // namespace tandem::internal

@@ -4,7 +4,6 @@
 #include <torch/torch.h>
 
 #include "strategy/strategy_impl.h"
-#include "strategy/torch_device.h"
 #include "tandem/error.h"
 #include "tandem/one_device_strategy.h"
 
@@ -13,6 +12,12 @@ namespace {
 
 // The scopes this thread is in, innermost last: the one piece of state that is not passed as an object.
 thread_local std::vector<Strategy> scopes;
+
+void check_one_per_replica(const char* what, std::size_t values, const internal::StrategyImpl& impl) {
+  if (static_cast<int>(values) == impl.num_local_replicas()) return;
+  throw InvalidArgument(
+      fmt::format("{} got {} values for {} replicas", what, values, impl.num_local_replicas()));
+}
 
 }  // namespace
 
@@ -36,7 +41,7 @@ bool has_strategy() {
   return !scopes.empty();
 }
 bool in_cross_replica_context() {
-  return !internal::ReplicaPool::on_replica_thread();
+  return !get_replica_context();
 }
 
 Strategy::Strategy() {
@@ -49,6 +54,15 @@ std::string Strategy::name() const {
 }
 int Strategy::num_replicas_in_sync() const {
   return impl_->num_replicas_in_sync();
+}
+int Strategy::first_replica() const {
+  return impl_->first_replica();
+}
+bool Strategy::is_chief() const {
+  return impl_->is_chief();
+}
+Communicator* Strategy::communicator() const {
+  return impl_->tasks() ? &impl_->tasks()->communicator() : nullptr;
 }
 const std::vector<Device>& Strategy::worker_devices() const {
   return impl_->devices();
@@ -67,59 +81,45 @@ void Strategy::run_on_replicas(const std::function<void(ReplicaContext&)>& fn,
 
 at::Tensor Strategy::reduce(ReduceOp op, const PerReplica<at::Tensor>& value,
                             std::optional<std::int64_t> axis) const {
-  if (static_cast<int>(value.size()) != impl_->num_local_replicas()) {
-    throw InvalidArgument(
-        fmt::format("reduce() got {} values for {} replicas", value.size(), impl_->num_local_replicas()));
-  }
+  check_one_per_replica("reduce()", value.size(), *impl_);
   const torch::NoGradGuard no_grad;
-  at::Tensor sum;
-  double count = 0;
+  std::vector<at::Tensor> parts;  // by replica: the value, then how many it stands for
   for (const auto& component : value) {
     const at::Tensor host = component.detach().to(at::kCPU);
-    const at::Tensor part = axis ? host.sum(*axis) : host;
-    count += axis ? static_cast<double>(host.size(*axis)) : 1.0;
-    sum = sum.defined() ? sum + part : part.clone();
+    parts.push_back(axis ? host.sum(*axis) : host);
+    parts.push_back(at::scalar_tensor(axis ? host.size(*axis) : 1, at::kLong));
+  }
+  at::Tensor sum;
+  double count = 0;
+  const std::vector<at::Tensor> all = impl_->gather("reduce", parts);
+  for (std::size_t i = 0; i < all.size(); i += 2) {
+    sum = sum.defined() ? sum + all[i] : all[i].clone();
+    count += all[i + 1].item<double>();
   }
   return op == ReduceOp::kSum ? sum : sum / count;
 }
 
 double Strategy::reduce(ReduceOp op, const PerReplica<double>& value) const {
+  check_one_per_replica("reduce()", value.size(), *impl_);
   double sum = 0;
-  for (const double component : value) sum += component;
-  return op == ReduceOp::kSum ? sum : sum / static_cast<double>(value.size());
+  for (const double component : impl_->gather("reduce", value.values())) sum += component;
+  return op == ReduceOp::kSum ? sum : sum / num_replicas_in_sync();
 }
 
-DistributedDataset Strategy::distribute(const Dataset& dataset, IterateOptions options) const {
-  if (!dataset.batch_size()) {
-    throw InvalidArgument("distribute() needs a dataset of global batches: call .batch(n) on it first");
+at::Tensor Strategy::gather(const PerReplica<at::Tensor>& value, std::int64_t axis) const {
+  check_one_per_replica("gather()", value.size(), *impl_);
+  const torch::NoGradGuard no_grad;
+  std::vector<at::Tensor> local;
+  for (const auto& component : value) {
+    if (component.is_sparse() || component.dim() == 0) {
+      throw InvalidArgument(
+          fmt::format("gather() of a {}: expected a dense tensor with a dimension to join along",
+                      component.is_sparse() ? "sparse tensor" : "scalar"));
+    }
+    local.push_back(component.detach().to(at::kCPU));
   }
-  return DistributedDataset(impl_, dataset.iterate(options));
-}
-
-DistributedDataset::DistributedDataset(std::shared_ptr<internal::StrategyImpl> strategy,
-                                       DatasetIterator iterator)
-    : strategy_(std::move(strategy)), iterator_(std::move(iterator)) {}
-
-DistributedBatch DistributedDataset::next() {
-  auto batch = next_as_optional();
-  if (!batch) throw OutOfRange("the dataset has no more batches");
-  return *std::move(batch);
-}
-
-std::optional<DistributedBatch> DistributedDataset::next_as_optional() {
-  const std::optional<Batch> batch = iterator_.next();
-  if (!batch) return std::nullopt;
-  const std::int64_t rows = batch->rows();
-  const std::int64_t replicas = strategy_->num_local_replicas();
-  const std::int64_t piece = (rows + replicas - 1) / replicas;
-  std::vector<Batch> pieces;
-  for (std::int64_t r = 0; r < replicas; ++r) {
-    const Batch part = batch->slice(std::min(rows, r * piece), std::min(rows, (r + 1) * piece));
-    const c10::Device device = internal::torch_device(strategy_->devices()[static_cast<std::size_t>(r)]);
-    pieces.push_back(
-        device.is_cpu() ? part : part.transform([&](const at::Tensor& tensor) { return tensor.to(device); }));
-  }
-  return DistributedBatch(std::move(pieces), rows);
+  const at::Tensor mine = at::cat(local, axis);
+  return impl_->tasks() ? at::cat(impl_->tasks()->all_gather_any("gather", mine), axis) : mine;
 }
 
 }  // namespace tandem

@@ -3,13 +3,14 @@
 #include "tandem/central_storage_strategy.h"
 #include "tandem/error.h"
 #include "tandem/mirrored_strategy.h"
+#include "tandem/multi_worker_mirrored_strategy.h"
 #include "tandem/one_device_strategy.h"
 
 namespace tandem {
 namespace {
 
-constexpr const char* kNames = "off, one_device, mirrored, central_storage";
-constexpr const char* kLater[] = {"multi_worker_mirrored", "parameter_server", "tpu"};
+constexpr const char* kNames = "off, one_device, mirrored, central_storage, multi_worker_mirrored";
+constexpr const char* kLater[] = {"parameter_server", "tpu"};
 
 // --num_gpus N means /gpu:0 to /gpu:N-1, --num_cpus likewise.
 std::vector<std::string> device_names(const StrategyFlags& flags) {
@@ -55,6 +56,15 @@ Strategy strategy_from_flag(const std::string& name, StrategyFlags flags) {
   if (name == "central_storage") {
     return CentralStorageStrategy(
         {.compute_devices = devices, .threads_per_replica = flags.threads_per_replica});
+  }
+  if (name == "multi_worker_mirrored") {
+    return MultiWorkerMirroredStrategy({.cluster = resolve_cluster(flags.cluster),
+                                        .devices = devices,
+                                        .threads_per_replica = flags.threads_per_replica,
+                                        .communication = flags.communication,
+                                        .server = flags.server,
+                                        .data_port = flags.data_port,
+                                        .seed = flags.seed});
   }
   for (const char* later : kLater) {
     if (name == later) {

@@ -72,7 +72,8 @@ TaskGroup::TaskGroup(TaskGroupSetup setup) {
                    .cluster_id = server_->cluster_id(),
                    .generation = server_->generation(),
                    .key = server_->data_key(),
-                   .encrypt = server_->security_mode() == "tls"};
+                   .encrypt = server_->security_mode() == "tls",
+                   .trusted_network = server_->security_mode() == "insecure"};
   for (const TaskId& task : tasks) {
     members_.push_back(task.name());
     group.members.push_back({.name = task.name(),
@@ -84,6 +85,9 @@ TaskGroup::TaskGroup(TaskGroupSetup setup) {
   log_info("{} is rank {} of {} ({}): data at {}, security {}", self(), rank(), size(),
            fmt::join(members_, ", "), data_address, server_->security_mode());
   server_->on_lost([this](const LostTask& lost) {
+    // One that leaves says why over its connections first, or passes on what it heard there: that is the
+    // better story. Their end wakes whoever waits for it.
+    if (lost.evidence == "left") return;
     communicator_->abort(lost.message, std::make_exception_ptr(Unavailable(lost.message)));
   });
 }

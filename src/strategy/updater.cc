@@ -11,11 +11,19 @@
 
 namespace tandem::internal {
 
-Updater::Updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec)
+Updater::Updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec, const MeetingPlace& place)
     : buffers_(
           std::move(variables),
-          spec.option_group ? spec.option_group : [](const std::string&, const at::Tensor&) { return 0; }),
+          spec.option_group ? spec.option_group : [](const std::string&, const at::Tensor&) { return 0; },
+          /*gradients_on_host=*/place.tasks != nullptr),
+      exchange_(place.tasks ? std::make_unique<GradientExchange>(buffers_, *place.tasks, place.meeting)
+                            : nullptr),
       times_(static_cast<std::size_t>(buffers_.replicas())) {}
+
+void Updater::begin_step(int replica) {
+  buffers_.begin_step(replica);
+  if (exchange_) exchange_->begin_step(replica);
+}
 
 double Updater::learning_rate() const {
   return optimizers_.front()->param_groups().front().options().get_lr();
@@ -46,7 +54,7 @@ void Updater::check_state(const OptimizerState& state) const {
 }
 
 std::unique_ptr<Updater> make_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec,
-                                      Meeting& meeting, CrossDeviceOps& ops) {
+                                      const MeetingPlace& place) {
   std::vector<std::vector<at::Tensor>> probe(static_cast<std::size_t>(spec.option_groups));
   for (auto& group : probe) group.push_back(at::zeros({1}));
   const auto optimizer = spec.make(probe);
@@ -55,11 +63,11 @@ std::unique_ptr<Updater> make_updater(std::shared_ptr<Variables> variables, cons
         "LBFGS evaluates the loss several times in one step, which replicas in sync cannot do: use SGD, Adam "
         "or another first-order optimizer");
   }
-  const bool one_memory = ops.shares_memory() || variables->placement() == Placement::kCentral;
+  const bool one_memory = place.ops.shares_memory() || variables->placement() == Placement::kCentral;
   if (one_memory && is_element_wise(*optimizer)) {
-    return make_sharded_updater(std::move(variables), spec, meeting);
+    return make_sharded_updater(std::move(variables), spec, place);
   }
-  return make_replicated_updater(std::move(variables), spec, meeting, ops);
+  return make_replicated_updater(std::move(variables), spec, place);
 }
 
 }  // namespace tandem::internal

@@ -11,6 +11,7 @@
 
 #include "base/meeting.h"
 #include "strategy/flat_buffers.h"
+#include "strategy/gradient_exchange.h"
 #include "strategy/variables.h"
 #include "tandem/cross_device_ops.h"
 
@@ -44,9 +45,17 @@ inline bool is_counter(const at::Tensor& slot) {
 
 // Seconds that one replica has spent in apply() so far.
 struct UpdateTimes {
-  double wait = 0;    // for the other replicas
-  double reduce = 0;  // summing gradients
-  double update = 0;  // the optimizer, and handing its result to the other replicas
+  double wait = 0;      // for the other replicas
+  double reduce = 0;    // summing gradients
+  double exchange = 0;  // summing them over the tasks, waits included, as far as backward did not hide it
+  double update = 0;    // the optimizer, and handing its result to the other replicas
+};
+
+// Where the replicas of a strategy meet.
+struct MeetingPlace {
+  Meeting& meeting;
+  CrossDeviceOps& ops;
+  SyncGroup* tasks = nullptr;  // null where there is one task
 };
 
 // Adds to `seconds` how long fn took.
@@ -60,14 +69,14 @@ void timed(double& seconds, Fn fn) {
 // How gradients meet and parameters change: the strategy's half of an optimizer's step.
 class Updater {
  public:
-  Updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec);
+  Updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec, const MeetingPlace& place);
   virtual ~Updater() = default;
 
   // On each replica's thread: zeroes its gradients, before backward.
-  void begin_step(int replica) { buffers_.begin_step(replica); }
+  void begin_step(int replica);
 
   // On each replica's thread, after backward: returns once this replica's parameters hold the new values. A
-  // collective: every replica must call it; see Meeting for what it throws.
+  // collective: every replica must call it; see Meeting and SyncGroup for what it throws.
   virtual void apply(int replica) = 0;
 
   // In cross-replica context:
@@ -86,7 +95,16 @@ class Updater {
   // Checks the names and shapes of a state that is to be loaded.
   void check_state(const OptimizerState& state) const;
 
+  // Whether backward reached a parameter on any replica of any task.
+  bool has_gradient(std::size_t slot) const {
+    return exchange_ ? exchange_->has_gradient(slot) : buffers_.has_gradient(slot);
+  }
+  bool all_have_gradients() const {
+    return exchange_ ? exchange_->all_have_gradients() : buffers_.all_have_gradients();
+  }
+
   FlatBuffers buffers_;
+  std::unique_ptr<GradientExchange> exchange_;                        // null where there is one task
   std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers_;  // by replica
   std::vector<UpdateTimes> times_;                                    // by replica
 };
@@ -94,16 +112,16 @@ class Updater {
 // Sharded where the replicas share memory (or one copy of the parameters) and the optimizer works element by
 // element, else replicated. Throws InvalidArgument for an optimizer that cannot run on replicas (LBFGS).
 std::unique_ptr<Updater> make_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec,
-                                      Meeting& meeting, CrossDeviceOps& ops);
+                                      const MeetingPlace& place);
 
 // Replica r reduces range r over all replicas' gradients, applies the optimizer to that range once, and
-// writes the result into every replica: reduce-scatter, update and all-gather in one pass.
+// writes the result into every replica: reduce-scatter, update and all-gather in one pass. With several tasks
+// the sum comes from the exchange, and each task's replicas share the update of their own copies.
 std::unique_ptr<Updater> make_sharded_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec,
-                                              Meeting& meeting);
+                                              const MeetingPlace& place);
 
 // Every replica gets the summed gradients and runs the whole optimizer on its own copy.
 std::unique_ptr<Updater> make_replicated_updater(std::shared_ptr<Variables> variables,
-                                                 const OptimizerSpec& spec, Meeting& meeting,
-                                                 CrossDeviceOps& ops);
+                                                 const OptimizerSpec& spec, const MeetingPlace& place);
 
 }  // namespace tandem::internal

@@ -6,6 +6,9 @@
 
 #include <map>
 
+#include "strategy/model_agreement.h"
+#include "strategy/sync_group.h"
+#include "strategy/tensor_bytes.h"
 #include "tandem/error.h"
 
 namespace tandem::internal {
@@ -78,9 +81,13 @@ void alias_values(const std::vector<NamedTensor>& from, std::vector<NamedTensor>
 
 }  // namespace
 
-Variables::Variables(std::vector<ReplicaTensors> copies, Placement placement)
-    : copies_(std::move(copies)), placement_(placement) {
+Variables::Variables(std::vector<ReplicaTensors> copies, Placement placement, SyncGroup* tasks)
+    : copies_(std::move(copies)), placement_(placement), tasks_(tasks) {
   const torch::NoGradGuard no_grad;
+  if (tasks_) {
+    check_same_model(*tasks_, copies_[0]);
+    take_chiefs_values();
+  }
   const std::vector<std::size_t> firsts = first_names(copies_[0].parameters);
   for (std::size_t replica = 1; replica < copies_.size(); ++replica) {
     check_alike("parameter", copies_[0].parameters, copies_[replica].parameters, replica);
@@ -111,29 +118,65 @@ std::map<std::string, at::Tensor> Variables::read() const {
     values[name] = value.detach().to(at::kCPU).clone(at::MemoryFormat::Contiguous);
   };
   for (const auto& [name, tensor] : copies_[0].parameters) put(name, tensor);
-  for (std::size_t i = 0; i < copies_[0].buffers.size(); ++i) put(copies_[0].buffers[i].name, read_buffer(i));
+  const std::vector<at::Tensor> buffers = read_buffers();
+  for (std::size_t i = 0; i < buffers.size(); ++i) put(copies_[0].buffers[i].name, buffers[i]);
   return values;
 }
 
-at::Tensor Variables::read_buffer(std::size_t index) const {
-  const at::Tensor& first = copies_[0].buffers[index].tensor;
-  if (!first.is_floating_point() || replicas() == 1) return first.clone();
-  at::Tensor sum = first.clone();
-  for (std::size_t replica = 1; replica < copies_.size(); ++replica) {
-    sum += copies_[replica].buffers[index].tensor.to(sum.device());
+void Variables::take_chiefs_values() {
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : copies_[0].parameters) tensors.push_back(tensor);
+  for (const auto& [name, tensor] : copies_[0].buffers) tensors.push_back(tensor);
+  const at::Tensor bytes = to_bytes(tensors);
+  tasks_->broadcast("initial values", bytes);
+  const std::vector<at::Tensor> values = from_bytes(bytes, tensors);
+  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].copy_(values[i]);
+}
+
+std::vector<std::vector<at::Tensor>> Variables::all_buffers() const {
+  std::vector<std::vector<at::Tensor>> by_replica;
+  for (const ReplicaTensors& copy : copies_) {
+    auto& mine = by_replica.emplace_back();
+    for (const auto& [name, tensor] : copy.buffers) mine.push_back(tensor);
   }
-  return sum / replicas();
+  if (!tasks_ || by_replica[0].empty()) return by_replica;
+  std::vector<at::Tensor> local;
+  for (const auto& mine : by_replica) local.insert(local.end(), mine.begin(), mine.end());
+  const std::size_t each = by_replica[0].size();
+  by_replica.clear();
+  for (const at::Tensor& bytes : tasks_->all_gather("buffers", to_bytes(local))) {
+    const std::vector<at::Tensor> theirs = from_bytes(bytes, local);
+    for (std::size_t at = 0; at < theirs.size(); at += each) {
+      by_replica.emplace_back(theirs.begin() + static_cast<std::ptrdiff_t>(at),
+                              theirs.begin() + static_cast<std::ptrdiff_t>(at + each));
+    }
+  }
+  return by_replica;
+}
+
+std::vector<at::Tensor> Variables::read_buffers() const {
+  const auto by_replica = all_buffers();
+  std::vector<at::Tensor> values;
+  for (std::size_t i = 0; i < by_replica[0].size(); ++i) {
+    at::Tensor value = by_replica[0][i].clone();
+    if (value.is_floating_point() && by_replica.size() > 1) {
+      for (std::size_t replica = 1; replica < by_replica.size(); ++replica) {
+        value += by_replica[replica][i].to(value.device());
+      }
+      value = value / static_cast<std::int64_t>(by_replica.size());
+    }
+    values.push_back(value);
+  }
+  return values;
 }
 
 BuffersAsRead::BuffersAsRead(Variables& variables) : variables_(variables) {
-  if (variables.replicas() == 1) return;
+  if (variables.reads_as_written()) return;
   const torch::NoGradGuard no_grad;
-  const std::size_t buffers = variables.copies_[0].buffers.size();
-  std::vector<at::Tensor> as_read;
-  for (std::size_t i = 0; i < buffers; ++i) as_read.push_back(variables.read_buffer(i));
+  const std::vector<at::Tensor> as_read = variables.read_buffers();
   for (auto& copy : variables.copies_) {
     auto& own = own_.emplace_back();
-    for (std::size_t i = 0; i < buffers; ++i) {
+    for (std::size_t i = 0; i < as_read.size(); ++i) {
       own.push_back(copy.buffers[i].tensor.clone());
       copy.buffers[i].tensor.copy_(as_read[i]);
     }

@@ -8,6 +8,8 @@
 
 namespace tandem::internal {
 
+class SyncGroup;
+
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;
@@ -30,13 +32,15 @@ enum class Placement {
 //
 // Parameters are equal on every replica after every step: as copies of their own, or as one. Floating-point
 // buffers (batch norm's running statistics) are TensorFlow's ON_READ variables: each replica writes its own,
-// and reading gives their mean, added in replica order. Of integer buffers, reading gives the first
-// replica's.
+// and reading gives their mean over all replicas of all tasks, added in replica order. Of integer buffers,
+// reading gives the first replica's. With several tasks, making and reading them are collectives.
 class Variables {
  public:
-  // Gives every copy the first one's values. Throws InvalidArgument, naming the first difference, if the
-  // copies do not have the same names, shapes and dtypes, or share memory.
-  explicit Variables(std::vector<ReplicaTensors> copies, Placement placement = Placement::kMirrored);
+  // Gives every copy on every task the first one's values. Throws InvalidArgument, naming the first
+  // difference, if the copies do not have the same names, shapes and dtypes, or share memory. `tasks` is null
+  // where there is one task, and must outlive this otherwise.
+  explicit Variables(std::vector<ReplicaTensors> copies, Placement placement = Placement::kMirrored,
+                     SyncGroup* tasks = nullptr);
 
   Placement placement() const { return placement_; }
 
@@ -53,10 +57,16 @@ class Variables {
 
  private:
   friend class BuffersAsRead;
-  at::Tensor read_buffer(std::size_t index) const;
+  // Whether each replica's buffers are what reading them gives.
+  bool reads_as_written() const { return replicas() == 1 && !tasks_; }
+  std::vector<at::Tensor> read_buffers() const;
+  // Every replica's buffers, by replica in the sync group; those of other tasks are on the CPU.
+  std::vector<std::vector<at::Tensor>> all_buffers() const;
+  void take_chiefs_values();
 
   std::vector<ReplicaTensors> copies_;
   Placement placement_;
+  SyncGroup* tasks_;
 };
 
 // While it lives, every replica's buffers hold what reading them gives; then each replica gets its own back.

@@ -1,6 +1,10 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <numeric>
+
+#include "data/auto_shard.h"
+#include "strategy/strategy_impl.h"
 #include "tandem/error.h"
 #include "tandem/model.h"
 #include "train/model_state.h"
@@ -53,48 +57,94 @@ std::int64_t for_each_batch(const Model::State& state, const Dataset& data, cons
   return rows;
 }
 
+// Tasks that share files would give the rows in the order of their reading: here each reads all, and takes
+// its rows of each batch.
+Dataset in_order(const Dataset& data, const Strategy& strategy) {
+  const internal::SyncGroup* tasks = strategy.impl().tasks();
+  if (!tasks) return data;
+  const auto part = internal::auto_shard(data, tasks->size(), tasks->rank());
+  return part.chosen == AutoShardPolicy::kFile ? data.with_auto_shard(AutoShardPolicy::kData) : data;
+}
+
+// What the replicas of this task have predicted, and of how many rows, in order.
+class Predictions {
+ public:
+  void add(const PerReplica<at::Tensor>& outputs) {
+    for (const at::Tensor& output : outputs) {
+      rows_.push_back(output.defined() ? output.size(0) : 0);
+      if (output.defined()) pieces_.push_back(output);
+    }
+  }
+
+  // By step, then by replica of all tasks. A collective.
+  at::Tensor of_all_tasks(const Strategy& strategy) const {
+    internal::SyncGroup* tasks = strategy.impl().tasks();
+    if (!tasks) return at::cat(pieces_);
+    const auto rows = tasks->all_gather("predict (rows)", at::tensor(rows_, at::kLong));
+    const auto outputs = tasks->all_gather_any("predict", pieces_.empty() ? at::Tensor() : at::cat(pieces_));
+    std::vector<std::int64_t> taken(outputs.size(), 0);  // by task
+    std::vector<at::Tensor> ordered;
+    const std::size_t replicas = strategy.worker_devices().size();
+    for (std::size_t first = 0; first < rows_.size(); first += replicas) {
+      for (std::size_t task = 0; task < outputs.size(); ++task) {
+        const auto* theirs = rows[task].data_ptr<std::int64_t>() + first;
+        const std::int64_t count = std::accumulate(theirs, theirs + replicas, std::int64_t{0});
+        if (count > 0) ordered.push_back(outputs[task].slice(0, taken[task], taken[task] + count));
+        taken[task] += count;
+      }
+    }
+    return at::cat(ordered);
+  }
+
+ private:
+  std::vector<std::int64_t> rows_;  // by step, then by replica
+  std::vector<at::Tensor> pieces_;
+};
+
 }  // namespace
 
 Logs Model::evaluate(const Dataset& data, EvaluateOptions options) {
   State& state = *state_;
   const CompileOptions& compiled = state.ready("evaluate()");
-  const Evaluation evaluation(state);
-  state.reset_metrics();
-  double loss_sum = 0;
-  const std::int64_t rows = for_each_batch(state, data, options, [&](const DistributedBatch& batch) {
-    const PerReplica<double> losses = state.strategy.run(
-        [&](ReplicaContext& replica, const Batch& piece) {
-          if (piece.rows() == 0) return 0.0;
-          const torch::NoGradGuard no_grad;
-          const at::Tensor y_pred = on(replica)(piece.x);
-          for (const Metric& metric : compiled.metrics)
-            metric.update(replica, piece.y, y_pred, piece.sample_weight);
-          const at::Tensor per_example = compiled.loss.per_example(piece.y, y_pred);
-          return compute_average_loss(per_example, 1, piece.sample_weight).item<double>();
-        },
-        batch);
-    loss_sum += state.strategy.reduce(ReduceOp::kSum, losses);
+  return state.strategy.impl().or_stop_all([&] {
+    const Evaluation evaluation(state);
+    state.reset_metrics();
+    std::vector<double> loss_sums(state.networks.size(), 0);  // by local replica
+    const std::int64_t rows = for_each_batch(state, data, options, [&](const DistributedBatch& batch) {
+      state.strategy.run(
+          [&](ReplicaContext& replica, const Batch& piece) {
+            if (piece.rows() == 0) return;
+            const torch::NoGradGuard no_grad;
+            const at::Tensor y_pred = on(replica)(piece.x);
+            for (const Metric& metric : compiled.metrics)
+              metric.update(replica, piece.y, y_pred, piece.sample_weight);
+            const at::Tensor per_example = compiled.loss.per_example(piece.y, y_pred);
+            loss_sums[static_cast<std::size_t>(replica.local_id())] +=
+                compute_average_loss(per_example, 1, piece.sample_weight).item<double>();
+          },
+          batch);
+    });
+    const auto [loss_sum, metrics] = state.standing(loss_sums);
+    return state.logs(loss_sum / static_cast<double>(rows), metrics);
   });
-  return state.logs(loss_sum / static_cast<double>(rows));
 }
 
 at::Tensor Model::predict(const Dataset& data, EvaluateOptions options) {
   State& state = *state_;
-  const Evaluation evaluation(state);
-  std::vector<at::Tensor> pieces;  // in the order of the rows: by batch, then by replica
-  for_each_batch(state, data, options, [&](const DistributedBatch& batch) {
-    const PerReplica<at::Tensor> outputs = state.strategy.run(
-        [&](ReplicaContext& replica, const Batch& piece) {
-          if (piece.rows() == 0) return at::Tensor();
-          const torch::NoGradGuard no_grad;
-          return on(replica)(piece.x).to(at::kCPU);
-        },
-        batch);
-    for (const at::Tensor& output : outputs) {
-      if (output.defined()) pieces.push_back(output);
-    }
+  return state.strategy.impl().or_stop_all([&] {
+    const Evaluation evaluation(state);
+    Predictions predictions;
+    for_each_batch(state, in_order(data, state.strategy), options, [&](const DistributedBatch& batch) {
+      predictions.add(state.strategy.run(
+          [&](ReplicaContext& replica, const Batch& piece) {
+            if (piece.rows() == 0) return at::Tensor();
+            const torch::NoGradGuard no_grad;
+            return on(replica)(piece.x).to(at::kCPU);
+          },
+          batch));
+    });
+    return predictions.of_all_tasks(state.strategy);
   });
-  return at::cat(pieces);
 }
 
 }  // namespace tandem

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "data/auto_shard.h"
+#include "strategy/strategy_impl.h"
 #include "tandem/error.h"
 #include "tandem/model.h"
 #include "train/model_state.h"
@@ -40,12 +42,22 @@ void check_batch_size(const Dataset& data, const Strategy& strategy) {
         *rows, replicas, replicas));
   }
   const std::int64_t piece = (*rows + replicas - 1) / replicas;
+  if (!strategy.is_chief()) return;
   internal::log_info("global batch {} = {} replicas x {}{}", *rows, replicas,
                      *rows % replicas ? "up to " : "", piece);
 }
 
-std::int64_t planned_steps(const Dataset& data, const FitOptions& options) {
-  std::int64_t steps = options.steps_per_epoch ? *options.steps_per_epoch : data.cardinality();
+// Global batches in one pass, if that can be told. Where each task has elements of its own they may come to
+// the end at different steps.
+std::int64_t steps_in_data(const Dataset& data, const Strategy& strategy) {
+  const std::int64_t all = data.cardinality();
+  const internal::SyncGroup* tasks = strategy.impl().tasks();
+  if (!tasks || all == Dataset::kInfinite) return all;
+  return internal::auto_shard(data, tasks->size(), tasks->rank()).global_batches ? all : Dataset::kUnknown;
+}
+
+std::int64_t planned_steps(const Dataset& data, const Strategy& strategy, const FitOptions& options) {
+  std::int64_t steps = options.steps_per_epoch ? *options.steps_per_epoch : steps_in_data(data, strategy);
   if (options.max_steps && (steps < 0 || *options.max_steps < steps)) steps = *options.max_steps;
   if (steps == Dataset::kInfinite) {
     throw InvalidArgument(
@@ -54,8 +66,9 @@ std::int64_t planned_steps(const Dataset& data, const FitOptions& options) {
   return std::max<std::int64_t>(steps, -1);
 }
 
-Callbacks with_progress(const FitOptions& options) {
+Callbacks with_progress(const FitOptions& options, const Strategy& strategy) {
   Callbacks callbacks = options.callbacks;
+  if (!strategy.is_chief()) return callbacks;
   const bool bar =
       options.verbose == Verbose::kBar || (options.verbose == Verbose::kAuto && isatty(STDOUT_FILENO));
   if (options.verbose != Verbose::kSilent) callbacks.push_back(progress_bar({.redraw = bar}));
@@ -66,10 +79,15 @@ Callbacks with_progress(const FitOptions& options) {
 class Fit {
  public:
   Fit(Model& model, Model::State& state, const Dataset& data, const FitOptions& options)
-      : model_(model), state_(state), data_(data), options_(options), callbacks_(with_progress(options)) {}
+      : model_(model),
+        state_(state),
+        data_(data),
+        options_(options),
+        callbacks_(with_progress(options, state.strategy)) {}
 
   History run() {
-    const TrainingPlan plan{options_.epochs, options_.initial_epoch, planned_steps(data_, options_)};
+    const TrainingPlan plan{options_.epochs, options_.initial_epoch,
+                            planned_steps(data_, state_.strategy, options_)};
     state_.stop_requested = false;
     for (const auto& callback : callbacks_) callback->set_model(model_);
     for (const auto& callback : callbacks_) callback->on_train_begin(plan);
@@ -82,6 +100,13 @@ class Fit {
   }
 
  private:
+  // Callbacks run on every task; if one of them asks to stop, all do.
+  void agree_to_stop() {
+    if (internal::SyncGroup* tasks = state_.strategy.impl().tasks()) {
+      state_.stop_requested = tasks->sum("stop", {state_.stop_requested ? 1 : 0})[0] > 0;
+    }
+  }
+
   bool finished() const {
     return state_.stop_requested || dry_ || (options_.max_steps && history_.steps >= *options_.max_steps);
   }
@@ -99,6 +124,7 @@ class Fit {
         logs.set("val_" + name, value);
     }
     for (const auto& callback : callbacks_) callback->on_epoch_end(epoch, logs);
+    agree_to_stop();
     history_.epoch.push_back(epoch);
     for (const auto& [name, value] : logs) history_.history[name].push_back(value);
     return logs;
@@ -115,13 +141,14 @@ class Fit {
         break;
       }
       for (const auto& callback : callbacks_) callback->on_train_batch_begin(step);
-      const double loss = model_.train_step(*batch, options_.on_nan);
+      const auto [loss, metrics] = state_.train_step(model_, *batch, options_.on_nan);
       ++history_.steps;
       loss_sum += loss * static_cast<double>(batch->global_rows());
       rows += static_cast<double>(batch->global_rows());
-      logs = state_.logs(loss_sum / rows);
+      logs = state_.logs(loss_sum / rows, metrics);
       const TrainStep info{epoch, step, model_.global_step(), batch->global_rows(), loss};
       for (const auto& callback : callbacks_) callback->on_train_batch_end(info, logs);
+      agree_to_stop();
     }
     return logs;
   }
@@ -152,7 +179,7 @@ History Model::fit(const Dataset& data, FitOptions options) {
   state_->ready("fit()");
   check_options(options);
   check_batch_size(data, state_->strategy);
-  return Fit(*this, *state_, data, options).run();
+  return state_->strategy.impl().or_stop_all([&] { return Fit(*this, *state_, data, options).run(); });
 }
 
 }  // namespace tandem

@@ -3,40 +3,61 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
-#include <mutex>
 #include <utility>
-#include <vector>
 
+#include "strategy/strategy_impl.h"
 #include "tandem/error.h"
 #include "tandem/losses.h"
+#include "train/metric_state.h"
 #include "train/shapes.h"
 
 namespace tandem {
 
-struct Metric::State {
-  struct Total {
-    double sum = 0;  // of value x weight
-    double weight = 0;
-  };
-
-  std::string name;
-  Values values;
-  std::mutex mutex;
-  // By replica, so that the result does not depend on which one came first.
-  std::vector<Total> totals;
-
-  void add(int replica, double sum, double weight) {
-    const std::lock_guard lock(mutex);
-    const auto index = static_cast<std::size_t>(replica);
-    if (index >= totals.size()) totals.resize(index + 1);
-    totals[index].sum += sum;
-    totals[index].weight += weight;
+void Metric::State::add(const ReplicaContext& replica, double sum, double weight) {
+  if (replica.strategy().tasks() && !strategy) {
+    throw FailedPrecondition(fmt::format(
+        "metric \"{}\" was made outside the scope of the strategy that counts with it: make it in scope()",
+        name));
   }
-};
+  const std::lock_guard lock(mutex);
+  const auto index = static_cast<std::size_t>(replica.local_id());
+  if (index >= totals.size()) totals.resize(index + 1);
+  totals[index].sum += sum;
+  totals[index].weight += weight;
+}
+
+Metric::State::Total Metric::State::total(int replica) {
+  const std::lock_guard lock(mutex);
+  const auto index = static_cast<std::size_t>(replica);
+  return index < totals.size() ? totals[index] : Total();
+}
+
+namespace internal {
+
+std::vector<double> sum_over_replicas(const Strategy& strategy,
+                                      const std::vector<std::vector<double>>& rows) {
+  const std::size_t columns = rows.front().size();
+  std::vector<double> line;
+  for (const auto& row : rows) line.insert(line.end(), row.begin(), row.end());
+  std::vector<double> sums(columns, 0);
+  const std::vector<double> all = strategy.impl().gather("logs", line);
+  for (std::size_t i = 0; i < all.size(); ++i) sums[i % columns] += all[i];
+  return sums;
+}
+
+void append_totals(const Metric& metric, std::vector<std::vector<double>>& rows) {
+  for (std::size_t replica = 0; replica < rows.size(); ++replica) {
+    const Metric::State::Total total = metric.state().total(static_cast<int>(replica));
+    rows[replica].insert(rows[replica].end(), {total.sum, total.weight});
+  }
+}
+
+}  // namespace internal
 
 Metric::Metric(std::string name, Values values) : state_(std::make_shared<State>()) {
   state_->name = std::move(name);
   state_->values = std::move(values);
+  if (has_strategy()) state_->strategy = get_strategy();
 }
 
 const std::string& Metric::name() const {
@@ -54,7 +75,7 @@ void Metric::update(const ReplicaContext& replica, const at::Tensor& y_true, con
   const double sum = internal::weighted(values, sample_weight).sum().item<double>();
   const double weight = sample_weight.defined() ? sample_weight.sum(at::kDouble).item<double>()
                                                 : static_cast<double>(values.numel());
-  state_->add(replica.local_id(), sum, weight);
+  state_->add(replica, sum, weight);
 }
 
 void Metric::update_mean(const ReplicaContext& replica, double mean, double count) const {
@@ -62,17 +83,23 @@ void Metric::update_mean(const ReplicaContext& replica, double mean, double coun
     throw InvalidArgument(
         fmt::format("metric \"{}\": a mean of {} examples: expected 0 or more", name(), count));
   }
-  if (count > 0) state_->add(replica.local_id(), mean * count, count);
+  if (count > 0) state_->add(replica, mean * count, count);
 }
 
 double Metric::result() const {
+  if (state_->strategy && state_->strategy->communicator()) {
+    std::vector<std::vector<double>> rows(state_->strategy->worker_devices().size());
+    internal::append_totals(*this, rows);
+    const std::vector<double> sums = internal::sum_over_replicas(*state_->strategy, rows);
+    return State::Total{sums[0], sums[1]}.mean();
+  }
   const std::lock_guard lock(state_->mutex);
   State::Total all;
   for (const auto& total : state_->totals) {
     all.sum += total.sum;
     all.weight += total.weight;
   }
-  return all.weight == 0 ? 0 : all.sum / all.weight;
+  return all.mean();
 }
 
 void Metric::reset() const {

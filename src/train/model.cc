@@ -14,6 +14,7 @@
 #include "strategy/torch_device.h"
 #include "tandem/error.h"
 #include "tandem/sync_batch_norm.h"
+#include "train/metric_state.h"
 #include "train/model_state.h"
 #include "train/optimizer_binding.h"
 
@@ -25,6 +26,22 @@ std::uint64_t draw_seed() {
   const std::uint64_t seed = std::random_device()();
   internal::log_info("seed {} (drawn; give it again to repeat this run)", seed);
   return seed;
+}
+
+// The same on all tasks: the chief's.
+std::uint64_t choose_seed(const internal::StrategyImpl& strategy,
+                          const std::optional<std::uint64_t>& wanted) {
+  const std::uint64_t mine = wanted ? *wanted : strategy.seed() ? *strategy.seed() : draw_seed();
+  internal::SyncGroup* tasks = strategy.tasks();
+  if (!tasks) return mine;
+  const at::Tensor seed = at::scalar_tensor(static_cast<std::int64_t>(mine), at::kLong);
+  tasks->broadcast("seed of the model", seed);
+  const auto chiefs = static_cast<std::uint64_t>(seed.item<std::int64_t>());
+  if (chiefs != mine) {
+    internal::log_info("{}: the model's seed is {}, as on {}, and not {}", tasks->self(), chiefs,
+                       tasks->member(0), mine);
+  }
+  return chiefs;
 }
 
 internal::ReplicaTensors tensors_of(const torch::nn::Module& module) {
@@ -74,39 +91,48 @@ at::Tensor forward(const Network& network, const Batch& piece, const ReplicaCont
 Model::Model(NetworkFactory factory, ModelOptions options) : state_(std::make_shared<State>()) {
   State& state = *state_;
   state.strategy = get_strategy();
-  state.seed = options.seed ? *options.seed : draw_seed();
-  std::vector<internal::ReplicaTensors> copies;
-  for (const Device& device : state.strategy.worker_devices()) {
-    const internal::RandomScope random(state.seed);  // the same initial values each time
-    Network network = factory();
-    if (options.sync_batch_norm) network = with_sync_batch_norm(network);
-    if (device.type == DeviceType::kGpu) network.module().to(internal::torch_device(device));
-    copies.push_back(tensors_of(network.module()));
-    state.networks.push_back(std::move(network));
-  }
-  state.collective_forward = options.sync_batch_norm || has_sync_batch_norm(state.networks.front().module());
-  state.variables =
-      std::make_shared<internal::Variables>(std::move(copies), state.strategy.impl().placement());
-  state.strategy.impl().add_variables(state.variables);
+  internal::StrategyImpl& impl = state.strategy.impl();
+  impl.or_stop_all([&] {
+    state.seed = choose_seed(impl, options.seed);
+    std::vector<internal::ReplicaTensors> copies;
+    for (const Device& device : state.strategy.worker_devices()) {
+      const internal::RandomScope random(state.seed);  // the same initial values each time
+      Network network = factory();
+      if (options.sync_batch_norm) network = with_sync_batch_norm(network);
+      if (device.type == DeviceType::kGpu) network.module().to(internal::torch_device(device));
+      copies.push_back(tensors_of(network.module()));
+      state.networks.push_back(std::move(network));
+    }
+    state.collective_forward =
+        options.sync_batch_norm || has_sync_batch_norm(state.networks.front().module());
+    state.variables =
+        std::make_shared<internal::Variables>(std::move(copies), impl.placement(), impl.tasks());
+  });
+  impl.add_variables(state.variables);
 }
 
 void Model::compile(CompileOptions options) {
   options.optimizer.binding().bind(state_->strategy.impl(), state_->variables);
+  for (const Metric& metric : options.metrics) metric.state().strategy = state_->strategy;
   state_->compiled = std::move(options);
 }
 
 double Model::train_step(const DistributedBatch& batch, OnNan on_nan) {
-  State& state = *state_;
-  CompileOptions& compiled = state.ready("train_step()");
-  state.strategy.seed_random(state.seed, state.global_step);
-  const std::int64_t step = state.global_step;
-  const PerReplica<double> losses = state.strategy.run(
+  return state_->train_step(*this, batch, on_nan).loss;
+}
+
+Model::State::Standing Model::State::train_step(const Model& model, const DistributedBatch& batch,
+                                                OnNan on_nan) {
+  CompileOptions& compiled = ready("train_step()");
+  strategy.seed_random(seed, global_step);
+  const std::int64_t step = global_step;
+  const PerReplica<double> losses = strategy.run(
       [&](ReplicaContext& replica, const Batch& piece) {
         at::Tensor
             loss;  // stays undefined without rows: nothing to add, but the others wait for this replica
         double value = 0;
-        if (piece.rows() > 0 || state.collective_forward) {
-          const at::Tensor y_pred = forward(on(replica), piece, replica, step);
+        if (piece.rows() > 0 || collective_forward) {
+          const at::Tensor y_pred = forward(model.on(replica), piece, replica, step);
           loss = compute_average_loss(compiled.loss.per_example(piece.y, y_pred), replica.global_rows(),
                                       piece.sample_weight);
           value = loss.item<double>();
@@ -121,12 +147,12 @@ double Model::train_step(const DistributedBatch& batch, OnNan on_nan) {
             metric.update(replica, piece.y, y_pred.detach(), piece.sample_weight);
           }
         }
-        compiled.optimizer.minimize(replica, loss, *this);
+        compiled.optimizer.minimize(replica, loss, model);
         return value;
       },
       batch);
-  ++state.global_step;
-  return state.strategy.reduce(ReduceOp::kSum, losses);
+  ++global_step;
+  return standing(losses.values());
 }
 
 const Network& Model::on(const ReplicaContext& replica) const {
@@ -180,10 +206,22 @@ void Model::State::reset_metrics() {
   for (const Metric& metric : compiled->metrics) metric.reset();
 }
 
-Logs Model::State::logs(double loss) const {
+Model::State::Standing Model::State::standing(const std::vector<double>& local_losses) const {
+  std::vector<std::vector<double>> rows;
+  for (const double loss : local_losses) rows.push_back({loss});
+  for (const Metric& metric : compiled->metrics) internal::append_totals(metric, rows);
+  const std::vector<double> sums = internal::sum_over_replicas(strategy, rows);
+  Standing all{.loss = sums[0]};
+  for (std::size_t i = 1; i < sums.size(); i += 2) {
+    all.metrics.push_back(Metric::State::Total{sums[i], sums[i + 1]}.mean());
+  }
+  return all;
+}
+
+Logs Model::State::logs(double loss, const std::vector<double>& metrics) const {
   Logs logs;
   logs.set("loss", loss);
-  for (const Metric& metric : compiled->metrics) logs.set(metric.name(), metric.result());
+  for (std::size_t i = 0; i < metrics.size(); ++i) logs.set(compiled->metrics[i].name(), metrics[i]);
   return logs;
 }
 

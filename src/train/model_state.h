@@ -23,8 +23,17 @@ struct Model::State {
   CompileOptions& ready(const char* what);
 
   void reset_metrics();
-  // The loss first, then the metrics as they stand.
-  Logs logs(double loss) const;
+
+  // The losses of all replicas of all tasks added up, and the metrics as they stand: one collective.
+  struct Standing {
+    double loss = 0;
+    std::vector<double> metrics = {};
+  };
+  Standing standing(const std::vector<double>& local_losses) const;
+  // The loss first, then the metrics.
+  Logs logs(double loss, const std::vector<double>& metrics) const;
+
+  Standing train_step(const Model& model, const DistributedBatch& batch, OnNan on_nan);
 };
 
 }  // namespace tandem

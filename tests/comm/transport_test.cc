@@ -11,6 +11,7 @@
 #include "base/hmac.h"
 #include "base/net.h"
 #include "comm/backends.h"
+#include "comm/choose_algorithm.h"
 #include "comm/group_of_threads.h"
 #include "comm/tcp/frame.h"
 #include "comm/tcp/handshake.h"
@@ -212,6 +213,17 @@ TEST(Transport, DoesNotWaitForACollectiveThatIsUnderWay) {
   });
 }
 
+TEST(ChooseAlgorithm, GoesBySizeAndNumberOfTasksAndSaysSo) {
+  constexpr std::size_t kMiB = 1 << 20;
+  EXPECT_EQ(internal::choose_algorithm(4096, 2, false), AllReduceAlgorithm::kBcube);
+  EXPECT_EQ(internal::choose_algorithm(2 * kMiB, 8, false), AllReduceAlgorithm::kBcube);
+  EXPECT_EQ(internal::choose_algorithm(4 * kMiB, 2, false), AllReduceAlgorithm::kRing);
+  EXPECT_EQ(internal::choose_algorithm(4 * kMiB, 4, false), AllReduceAlgorithm::kRingChunked);
+  EXPECT_EQ(internal::choose_algorithm(4 * kMiB, 4, true), AllReduceAlgorithm::kBcube);
+  EXPECT_EQ(internal::choose_algorithm(64 * kMiB, 4, false), AllReduceAlgorithm::kRing);
+  EXPECT_EQ(internal::describe_choice(4, false), "bcube up to 2 MiB, ring_chunked up to 8 MiB, ring above");
+}
+
 TEST(Transport, CountsTheBytesOfARing) {
   for (const int size : {2, 4}) {
     run_group(size, {.algorithm = AllReduceAlgorithm::kRing}, [&](Communicator& group) {
@@ -325,7 +337,8 @@ std::string answer_to(const std::function<void(internal::tcp::FrameHeader&)>& sp
   setups.pop_back();
   std::string message;
   std::thread honest([&] {
-    Communicator group = internal::join_group(std::move(setups[0]), {.timeout = milliseconds(3000)});
+    Communicator group = internal::join_group(
+        std::move(setups[0]), {.timeout = milliseconds(3000), .algorithm = AllReduceAlgorithm::kRing});
     message = message_of<Error>([&] { sum(group, "gradients", 1000); });
   });
   Rogue rogue(rogue_setup);

@@ -74,6 +74,29 @@ TEST(PauseInASum, OfAThirdOfASecondOnlyDelaysIt) {
   }
 }
 
+// The same with a model: every task says which one is gone, how it knows and at which step, and ends with 75.
+TEST(KillInTraining, EndsEveryTaskWithTheStep) {
+  ClusterOfProcesses cluster(kTasks,
+                             {"--distribution_strategy", "multi_worker_mirrored", "--use_synthetic_data",
+                              "--batch_size", "24", "--train_steps", "100000", "--skip_eval", "--seed", "1"},
+                             TANDEM_BIN "/resnet_cifar_main");
+  cluster.start_all();
+  cluster[0].wait_for("global batch 24 = 3 replicas x 8");
+  std::this_thread::sleep_for(milliseconds(1500));
+  const std::int64_t killed_at = milliseconds_since_1970();
+  cluster[1].send(SIGKILL);
+  for (const int worker : {0, 2}) {
+    EXPECT_EQ(cluster[worker].wait(), kPeerLost) << cluster[worker].out;
+    EXPECT_EQ(cluster[worker].count("resnet_cifar_main: worker:1 (127.0.0.1:"), 1) << cluster[worker].out;
+    EXPECT_EQ(cluster[worker].count("is dead: its connection broke and its port refuses new ones, at step "),
+              2)
+        << cluster[worker].out;  // the log, the last line
+  }
+  const auto ended_after = milliseconds_since_1970() - killed_at;
+  EXPECT_LT(ended_after, 5000);  // with the unwinding of three torch processes on two cores
+  fmt::print("a task of a training is killed: the others have ended after {} ms\n", ended_after);
+}
+
 // Two machines that share a token, on addresses of their own.
 TEST(TwoHosts, SumWithAToken) {
   Networks networks(2);

@@ -5,12 +5,14 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "support/cluster_of_processes.h"
 #include "support/process.h"
 #include "support/temp_folder.h"
 
 namespace tandem {
 namespace {
 
+using testing_support::ClusterOfProcesses;
 using testing_support::ProcessResult;
 using testing_support::run_process;
 using testing_support::TempFolder;
@@ -73,8 +75,13 @@ TEST(Programs, RefuseWrongFlagsWithOneLine) {
   expect_refusal("resnet_cifar_main", {"--batch_size", "0"}, "--batch_size is 0");
   expect_refusal("resnet_cifar_main", {"--distribution_strategy", "mirored"},
                  "expected one of off, one_device, mirrored, central_storage");
-  expect_refusal("resnet_cifar_main", {"--distribution_strategy", "multi_worker_mirrored"},
+  expect_refusal("resnet_cifar_main", {"--distribution_strategy", "parameter_server"},
                  "not in this version yet");
+  expect_refusal("resnet_cifar_main", {"--all_reduce_alg", "tree"},
+                 "--all_reduce_alg is \"tree\": expected one of");
+  expect_refusal("resnet_cifar_main", {"--wire_format", "int8"},
+                 "--wire_format is \"int8\": expected one of");
+  expect_refusal("resnet_cifar_main", {"--data_port", "70000"}, "--data_port is 70000: expected 0 to 65535");
   expect_refusal("resnet_cifar_main", {"--num_gpus", "8"}, "use num_cpus 8");
   expect_refusal("resnet_cifar_main", {"--threads_per_replica", "-1"}, "threads_per_replica is -1");
   expect_refusal("mnist", {"--on_nan", "maybe"}, "expected stop or continue");
@@ -163,6 +170,82 @@ TEST(Mnist, LearnsUnderEveryStrategy) {
     EXPECT_GT(figures["accuracy"], 0.9) << strategy;
     EXPECT_EQ(figures["steps"], 60);
   }
+}
+
+// Two tasks of a program, and what each wrote to --metrics_json.
+std::vector<nlohmann::json> run_two(const std::string& program, const TempFolder& folder,
+                                    std::vector<std::string> flags, std::string* out = nullptr) {
+  flags.insert(flags.end(), {"--distribution_strategy", "multi_worker_mirrored"});
+  ClusterOfProcesses tasks(2, flags, std::string(TANDEM_BIN) + "/" + program);
+  std::vector<nlohmann::json> figures;
+  const auto file = [&](int task) { return folder.file("task" + std::to_string(task) + ".json"); };
+  for (int task = 0; task < 2; ++task) tasks.start(task, {"--metrics_json", file(task)});
+  for (int task = 0; task < 2; ++task) {
+    EXPECT_EQ(tasks[task].wait(100), 0) << tasks[task].out;
+    if (out) *out += tasks[task].out;
+    figures.push_back(read_json(file(task)));
+  }
+  return figures;
+}
+
+TEST(ResnetCifarMain, DoesOnTwoTasksWhatItDoesOnTwoReplicas) {
+  TempFolder folder;
+  const std::vector<std::string> flags = {"--train_steps",         "3", "--batch_size", "8", "--seed", "1",
+                                          "--threads_per_replica", "1", "--skip_eval"};
+  const auto figures = run_two("resnet_cifar_main", folder, flags);
+  auto mirrored = flags;
+  mirrored.insert(mirrored.end(), {"--num_cpus", "2", "--metrics_json", folder.file("m.json")});
+  EXPECT_EQ(run("resnet_cifar_main", mirrored).exit_code, 0);
+  const auto expected = read_json(folder.file("m.json"));
+  for (const auto& task : figures) {
+    EXPECT_EQ(task["strategy"], "multi_worker_mirrored");
+    EXPECT_EQ(task["replicas"], 2);
+    EXPECT_EQ(task["steps"], 3);
+    EXPECT_EQ(task["loss"], expected["loss"]);
+    EXPECT_EQ(task["parameter_digest"], expected["parameter_digest"]);
+    // ResNet-20's 272,474 parameters, whole to the other task and back by halves.
+    EXPECT_NEAR(task["bytes_sent_per_step"].get<double>(), 272474 * 4, 30000);
+  }
+}
+
+TEST(Mnist, LearnsOnTwoTasks) {
+  TempFolder folder;
+  write_mnist(folder, 600, 200);
+  std::string out;
+  const auto figures =
+      run_two("mnist", folder,
+              {"--data_dir", folder.path(), "--train_epochs", "2", "--batch_size", "20", "--seed", "1",
+               "--num_cpus", "2", "--all_reduce_alg", "ring", "--bytes_per_pack", "100000"},
+              &out);
+  EXPECT_GT(figures[0]["accuracy"], 0.9);
+  EXPECT_EQ(figures[0]["replicas"], 4);
+  EXPECT_EQ(figures[1]["accuracy"], figures[0]["accuracy"]);
+  EXPECT_EQ(figures[1]["parameter_digest"], figures[0]["parameter_digest"]);
+  // Only the chief shows the progress.
+  EXPECT_EQ(out.find("Epoch 2/2\n30/30 - "), out.rfind("Epoch 2/2\n"));
+  EXPECT_NE(out.find("data at 127.0.0.1:"), std::string::npos) << out;
+}
+
+TEST(TwoWorkers, TrainUnderTheLauncher) {
+  TempFolder folder;
+  write_mnist(folder, 1000, 10);
+  const ProcessResult result =
+      run("tandem", {"launch", "--workers", "2", "--", TANDEM_BIN "/two_workers", folder.path(), "12"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("2 epochs on 2 workers: loss "), std::string::npos) << result.out << result.err;
+}
+
+TEST(Mnist, HasNothingToDoAsTheEvaluator) {
+  TempFolder folder;
+  setenv("TF_CONFIG",
+         R"({"cluster": {"worker": ["localhost:21990", "localhost:21991"]},
+             "task": {"type": "evaluator", "index": 0}})",
+         1);
+  const ProcessResult result = run(
+      "mnist", {"--distribution_strategy", "multi_worker_mirrored", "--metrics_json", folder.file("m.json")});
+  unsetenv("TF_CONFIG");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(Mnist, StopsWhenTheLossIsNotANumberUnlessToldToGoOn) {

@@ -1,9 +1,6 @@
 // What the tasks tell each other of themselves, and the key that they make of it.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <numeric>
-
 #include "base/certificates.h"
 #include "base/secret_file.h"
 #include "rpc/beat_codec.h"

@@ -72,6 +72,62 @@ TEST_P(EveryStrategy, ReducesToTheSumAndTheMeanOverReplicas) {
   EXPECT_TRUE(strategy_.reduce(ReduceOp::kSum, values).equal(torch::full({2}, n_ * (n_ + 1) / 2)));
 }
 
+TEST_P(EveryStrategy, GathersTensorsOfDifferentLengths) {
+  const auto results = strategy_.run([](ReplicaContext& replica) {
+    const at::Tensor mine = torch::full({replica.id() + 1, 2}, replica.id() + 1.0).set_requires_grad(true);
+    const at::Tensor all = replica.all_gather(mine);
+    // Each replica gets back what all of them made of its part.
+    (all * (replica.id() + 1)).sum().backward();
+    return std::pair(all.detach(), mine.grad());
+  });
+  std::vector<at::Tensor> rows;
+  for (int i = 0; i < n_; ++i) rows.push_back(torch::full({i + 1, 2}, i + 1.0));
+  for (int i = 0; i < n_; ++i) {
+    EXPECT_TRUE(results[i].first.equal(torch::cat(rows)));
+    EXPECT_TRUE(results[i].second.equal(torch::full({i + 1, 2}, n_ * (n_ + 1) / 2)));
+  }
+  EXPECT_THROW(strategy_.run([](ReplicaContext& replica) { return replica.all_gather(torch::ones({})); }),
+               InvalidArgument);
+}
+
+TEST_P(EveryStrategy, MergesTheReplicasIntoOneCall) {
+  int calls = 0;
+  const auto results = strategy_.run([&](ReplicaContext& replica) {
+    const auto merge = [&](const Strategy& strategy, const PerReplica<at::Tensor>& values,
+                           const PerReplica<std::string>& names) {
+      ++calls;
+      EXPECT_TRUE(in_cross_replica_context());
+      EXPECT_TRUE(strategy == strategy_);
+      EXPECT_EQ(names[names.size() - 1], std::to_string(names.size() - 1));
+      std::vector<double> sums(values.size(), strategy.reduce(ReduceOp::kSum, values).item<double>());
+      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += 100.0 * static_cast<double>(i);
+      return PerReplica(sums);
+    };
+    EXPECT_FALSE(in_cross_replica_context());
+    const double mine = replica.merge_call(merge, torch::tensor(1.0), std::to_string(replica.id()));
+    const int same = replica.merge_call([](const Strategy&) { return 7; });
+    replica.merge_call([&](const Strategy&, const PerReplica<int>&) { ++calls; }, 1);
+    return std::pair(mine, same);
+  });
+  EXPECT_EQ(calls, 2);
+  for (int i = 0; i < n_; ++i) EXPECT_EQ(results[i], std::pair(n_ + 100.0 * i, 7));
+}
+
+TEST_P(EveryStrategy, RethrowsWhatAMergedCallThrows) {
+  EXPECT_THROW(strategy_.run([](ReplicaContext& replica) {
+    replica.merge_call([](const Strategy&) { throw NotFound("nothing"); });
+  }),
+               NotFound);
+}
+
+TEST_P(EveryStrategy, MakesAValueForEachReplica) {
+  const auto values = strategy_.distribute_values_from_function([](const ValueContext& context) {
+    return context.replica_id_in_sync_group * 10 + context.num_replicas_in_sync;
+  });
+  for (int i = 0; i < n_; ++i) EXPECT_EQ(values[i], 10 * i + n_);
+  EXPECT_EQ(experimental::experimental_local_results(strategy_, values).size(), static_cast<std::size_t>(n_));
+}
+
 TEST_P(EveryStrategy, AveragesAlongAnAxisOverAllElementsNotOverMeans) {
   // Replica i has i + 1 rows of value i.
   const auto values = strategy_.run([](ReplicaContext& replica) {

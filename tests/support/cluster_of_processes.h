@@ -16,7 +16,8 @@ inline std::int64_t milliseconds_since_1970() {
   return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
 }
 
-// Workers on ports of this machine. Unless another program is named, they only count (examples/hello_cluster).
+// Workers on ports of this machine. Unless another program is named, they only count
+// (examples/hello_cluster).
 class ClusterOfProcesses {
  public:
   explicit ClusterOfProcesses(int workers, std::vector<std::string> flags = {},
@@ -31,10 +32,12 @@ class ClusterOfProcesses {
   }
 
   int size() const { return static_cast<int>(tasks_.size()); }
-  void start(int worker) {
+  // `more`: flags of this worker alone.
+  void start(int worker, const std::vector<std::string>& more = {}) {
     std::vector<std::string> command{program_, "--worker_hosts", hosts_, "--task_index",
                                      std::to_string(worker)};
     command.insert(command.end(), flags_.begin(), flags_.end());
+    command.insert(command.end(), more.begin(), more.end());
     tasks_[static_cast<std::size_t>(worker)] = std::make_unique<RunningProgram>(command);
   }
   void start_all() {

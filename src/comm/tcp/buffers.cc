@@ -20,13 +20,17 @@ void PostedBuffer::recv(int from, std::uint64_t slot, std::size_t offset, std::s
 
 void PostedBuffer::recv(std::vector<int> from, std::uint64_t slot, std::size_t offset, std::size_t bytes) {
   const auto receive = std::make_shared<PostedReceive>(
-      PostedReceive{this, static_cast<char*>(ptr) + offset, length(offset, bytes)});
+      PostedReceive{this, static_cast<char*>(ptr) + offset, length(offset, bytes), from.size() == 1});
   for (const int rank : from) mesh_.link(rank).post(slot, receive);
-  awaited_ = from.size() == 1 ? &mesh_.link(from.front()) : nullptr;
+  // Bcube and reduce post several, from several members, before they wait for the first.
+  Link* source = from.size() == 1 ? &mesh_.link(from.front()) : nullptr;
+  awaited_ = expected_ == 0 || awaited_ == source ? source : nullptr;
+  ++expected_;
 }
 
 bool PostedBuffer::waitRecv(int* rank, std::chrono::milliseconds) {
   mesh_.wait(received_, awaited_);
+  --expected_;
   if (rank) *rank = last_source_;
   return true;
 }

@@ -37,7 +37,8 @@ class PostedBuffer final : public ::gloo::transport::UnboundBuffer {
   int sent_ = 0;
   int last_source_ = -1;
   int last_destination_ = -1;
-  Link* awaited_ = nullptr;
+  int expected_ = 0;         // receives that have been posted and not been waited for
+  Link* awaited_ = nullptr;  // where they must come from, if all of them must come from one
 };
 
 // Memory for Gloo's older algorithms: bound to one partner and made once; the sender says where in it to

@@ -29,13 +29,6 @@ std::vector<std::string> names_of(const std::vector<Member>& members) {
   return names;
 }
 
-bool on_several_hosts(const std::vector<Member>& members) {
-  for (const Member& member : members) {
-    if (member.host != members.front().host) return true;
-  }
-  return false;
-}
-
 // Gloo's algorithms over connections that know who is at the other end, can be aborted and check what
 // arrives.
 class TcpEngine final : public Engine {
@@ -43,9 +36,9 @@ class TcpEngine final : public Engine {
   explicit TcpEngine(GroupSetup setup)
       : several_hosts_(on_several_hosts(setup.members)),
         mesh_(std::make_shared<Mesh>(setup.rank, names_of(setup.members), form_group(setup))),
-        algorithms_(mesh_->rank, mesh_->size, [mesh = mesh_](int first_slot) {
-          return std::make_shared<MeshContext>(mesh, first_slot);
-        }) {}
+        algorithms_(
+            mesh_->rank, mesh_->size, GlooAlgorithms::Bound::kToCallersMemory,
+            [mesh = mesh_](int first_slot) { return std::make_shared<MeshContext>(mesh, first_slot); }) {}
 
   ~TcpEngine() override {
     if (!failed_) mesh_->say_goodbye();

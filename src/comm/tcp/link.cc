@@ -109,6 +109,14 @@ bool Link::has_receives() const {
   });
 }
 
+void Link::check_receives() const {
+  for (const auto& [slot, receives] : posted_) {
+    for (const auto& receive : receives) {
+      if (receive->only_here && !receive->taken) return check_can_come();
+    }
+  }
+}
+
 std::size_t Link::read(void* data, std::size_t bytes) {
   try {
     return channel_.read(data, bytes);
@@ -258,6 +266,10 @@ void Link::broken(const std::string& how) const {
 }
 
 void Link::give_up(const FrameHeader& header, const std::string& reason) {
+  // Whoever waited is gone, and its memory with it: nothing more is read.
+  ended_ = true;
+  posted_.clear();
+  bound_.clear();
   try {
     // In the middle of another frame it would be taken for payload; the end of the connection must do.
     if (outgoing_.empty() || outgoing_.front().sent == 0) {
@@ -268,9 +280,6 @@ void Link::give_up(const FrameHeader& header, const std::string& reason) {
   } catch (const std::exception&) {
   }
   outgoing_.clear();
-  posted_.clear();
-  bound_.clear();
-  ended_ = true;
   channel_.finish();
 }
 

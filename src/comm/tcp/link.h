@@ -26,6 +26,7 @@ struct PostedReceive {
   PostedBuffer* buffer = nullptr;
   char* data = nullptr;
   std::size_t bytes = 0;
+  bool only_here = true;  // posted at no other member
   bool taken = false;
 };
 
@@ -61,6 +62,8 @@ class Link final : public ::gloo::transport::Pair {
   // A new operation has begun: the frame that is held may be part of it.
   void release() { held_ = false; }
   bool has_receives() const;
+  // Throws if a receive that is posted here alone can no longer be met.
+  void check_receives() const;
   // Throws if the other side can no longer send what this operation waits for.
   void check_can_come() const;
 

@@ -87,7 +87,13 @@ void Mesh::poll_links(Link* awaited) {
     unread = true;
   }
   if (unread) return;
-  if (awaited) awaited->check_can_come();
+  if (awaited) {
+    awaited->check_can_come();
+  } else {
+    for (int member = 0; member < size; ++member) {
+      if (has_link(member)) link(member).check_receives();
+    }
+  }
 
   std::vector<pollfd> polled{{wake_.get(), POLLIN, 0}};
   std::vector<Link*> links{nullptr};

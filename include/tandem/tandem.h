@@ -30,4 +30,5 @@
 #include "tandem/replica.h"
 #include "tandem/server.h"
 #include "tandem/strategy.h"
+#include "tandem/summary.h"
 #include "tandem/sync_batch_norm.h"

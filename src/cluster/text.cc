@@ -7,32 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/utf8.h"
+
 namespace tandem::internal {
 namespace {
 
 constexpr std::size_t kLongestQuote = 80;
-
-struct CodePoint {
-  std::uint32_t value = 0;
-  std::size_t bytes = 0;  // 0: not UTF-8
-};
-
-CodePoint decode(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
-  const std::uint8_t lead = byte(0);
-  if (lead < 0x80) return {lead, 1};
-  const std::size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < bytes) return {};
-  std::uint32_t value = lead & (0xffu >> (bytes + 1));
-  for (std::size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xc0u) != 0x80u) return {};
-    value = (value << 6) | (byte(i) & 0x3fu);
-  }
-  const bool overlong = (bytes == 3 && value < 0x800) || (bytes == 4 && value < 0x10000);
-  const bool surrogate = value >= 0xd800 && value <= 0xdfff;
-  if (overlong || surrogate || value > 0x10ffff) return {};
-  return {value, bytes};
-}
 
 bool is_control(std::uint32_t c) {
   return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0xad || (c >= 0x200b && c <= 0x200f) ||
@@ -46,7 +26,7 @@ bool is_blank(std::uint32_t c) {
 
 bool is_printable(std::string_view text, bool blanks) {
   while (!text.empty()) {
-    const CodePoint c = decode(text);
+    const CodePoint c = decode_utf8(text);
     if (c.bytes == 0 || is_control(c.value) || (!blanks && is_blank(c.value))) return false;
     text.remove_prefix(c.bytes);
   }
@@ -86,7 +66,7 @@ std::string quote(std::string_view text) {
       out += "...";
       break;
     }
-    const CodePoint c = decode(text);
+    const CodePoint c = decode_utf8(text);
     const std::size_t bytes = std::max<std::size_t>(c.bytes, 1);
     if (c.bytes == 0 || is_control(c.value)) {
       for (const char byte : text.substr(0, bytes)) {

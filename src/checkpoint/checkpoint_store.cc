@@ -141,8 +141,10 @@ SaveResult CheckpointStore::commit(PendingSave pending, std::vector<ShardSummary
     const std::string text = make_manifest(manifest);
     check_shards_are_here(pending, manifest.shards);
     const std::string temporary = path(pending.folder);
-    write_file(temporary + "/manifest.json", text);
-    write_file(temporary + "/COMMIT", make_commit(text, options_.key));
+    const auto manifest_file = write_file(temporary + "/manifest.json", text);
+    const auto commit_file = write_file(temporary + "/COMMIT", make_commit(text, options_.key));
+    manifest_file->sync();
+    commit_file->sync();
     options_.files->sync_folder(temporary);
     put_in_place(pending);
     write_hint(pending.id);
@@ -188,11 +190,12 @@ void CheckpointStore::check_shards_are_here(const PendingSave& pending,
   }
 }
 
-void CheckpointStore::write_file(const std::string& path, const std::string& text) const {
-  const auto file = options_.files->create_file(path);
+std::unique_ptr<WritableFile> CheckpointStore::write_file(const std::string& path,
+                                                          const std::string& text) const {
+  auto file = options_.files->create_file(path);
   const Bytes bytes = std::as_bytes(std::span(text));
   file->append({&bytes, 1});
-  file->sync();
+  return file;
 }
 
 // Clears the pending folder's name once that is no longer the new checkpoint's.
@@ -227,7 +230,7 @@ void CheckpointStore::put_in_place(PendingSave& pending) {
   remove_temporary(old);
 }
 
-// Only a hint: a failure here is no failure of the save.
+// Only a hint: a failure here is no failure of the save, and nothing is synced for it.
 void CheckpointStore::write_hint(const CheckpointId& id) {
   const std::string beside = path(kTemporary + random_suffix());
   try {
@@ -301,8 +304,9 @@ std::optional<Restored> CheckpointStore::restore(const std::function<void(const 
     }
     Restored restored{.id = id};
     for (const auto& [other, what] : damaged) {
+      const std::int64_t steps = other.step - id.step;
       restored.warnings.push_back(
-          fmt::format("{}; using {} ({} steps older)", what, id.text(), other.step - id.step));
+          fmt::format("{}; using {} ({} step{} older)", what, id.text(), steps, steps == 1 ? "" : "s"));
     }
     return restored;
   }

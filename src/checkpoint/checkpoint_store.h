@@ -87,7 +87,7 @@ struct Pruned {
 //     shard-1-of-2.safetensors
 //     manifest.json                sizes, checksums, tensors of each shard, and "meta"
 //     COMMIT                       the digest of the manifest
-//   latest                         the name of the newest: a hint for people and scripts
+//   latest                         the name of the newest: a hint for people and scripts, not synced
 //   .tmp-*  .trash-*               a save or a removal under way, or cut short
 //
 // One task, the coordinator, calls begin(), commit(), prune(); each task that writes calls write_shard(), and
@@ -152,7 +152,8 @@ class CheckpointStore {
   void remove_temporary(const std::string& full_path);
   SaveResult failed(const PendingSave& pending, const std::string& reason);
   void check_shards_are_here(const PendingSave& pending, const std::vector<ShardSummary>& shards) const;
-  void write_file(const std::string& path, const std::string& text) const;
+  // Not synced.
+  std::unique_ptr<WritableFile> write_file(const std::string& path, const std::string& text) const;
   void put_in_place(PendingSave& pending);
   void write_hint(const CheckpointId& id);
   std::vector<CheckpointId> superfluous(const std::vector<CheckpointId>& newest_first);

@@ -100,7 +100,7 @@ class Corruptions : public testing::Test {
     ASSERT_EQ(restored->warnings.size(), 1u);
     const std::string& line = restored->warnings[0];
     EXPECT_TRUE(line.starts_with("checkpoint step 2 g1 is damaged: ")) << line;
-    EXPECT_TRUE(line.ends_with("; using step 1 g1 (1 steps older)")) << line;
+    EXPECT_TRUE(line.ends_with("; using step 1 g1 (1 step older)")) << line;
     EXPECT_EQ(line.find_first_of("\n\r\t"), std::string::npos) << line;
     EXPECT_LT(line.size(), 1000u);
   }

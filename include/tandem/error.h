@@ -53,6 +53,12 @@ using Unavailable = internal::ErrorOf<ErrorCode::kUnavailable>;            // a 
 using DeadlineExceeded = internal::ErrorOf<ErrorCode::kDeadlineExceeded>;  // a wait took too long
 using Aborted = internal::ErrorOf<ErrorCode::kAborted>;                    // another replica or task failed
 
+// There are checkpoints, but none that can be used: starting from nothing would throw their work away.
+class NoUsableCheckpoint : public DataLoss {
+ public:
+  using DataLoss::DataLoss;
+};
+
 // The loss of a training step is infinite or not a number.
 class NonFiniteLoss : public Error {
  public:

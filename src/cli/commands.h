@@ -16,6 +16,8 @@ struct Command {
 
 // certs init, issue and token: what a secured cluster needs.
 Command add_certs(CLI::App& app);
+// checkpoint ls, inspect, verify, diff and average.
+Command add_checkpoint(CLI::App& app);
 // config check, show and make: reading, picturing and writing TF_CONFIG.
 Command add_config(CLI::App& app);
 // A cluster of tasks on this machine.

@@ -9,8 +9,8 @@ int main(int argc, char** argv) {
   CLI::App app("Runs and inspects clusters of training programs", "tandem");
   app.set_version_flag("--version", TANDEM_VERSION);
   app.require_subcommand(1);
-  const std::vector<Command> commands = {add_launch(app), add_status(app), add_doctor(app), add_config(app),
-                                         add_certs(app)};
+  const std::vector<Command> commands = {add_launch(app),     add_status(app), add_doctor(app),
+                                         add_checkpoint(app), add_config(app), add_certs(app)};
   return run_program(app, argc, argv, [&] {
     for (const auto& command : commands) {
       if (command.app->parsed()) return command.work();

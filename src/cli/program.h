@@ -9,8 +9,9 @@ namespace tandem::internal {
 enum ExitCode {
   kExitDone = 0,
   kExitFailed = 1,
-  kExitWrongInput = 2,  // a flag, the configuration or a file: the same command will fail again
-  kExitPeerLost = 75,   // a task is gone or never came: the same command may work
+  kExitWrongInput = 2,     // a flag, the configuration or a file: the same command will fail again
+  kExitNoCheckpoint = 65,  // there are checkpoints, and all that were tried are damaged
+  kExitPeerLost = 75,      // a task is gone or never came: the same command may work
 };
 
 // Parses the command line (a dash in a flag's name is read as an underscore; what follows "--" is left as it

@@ -3,31 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
 #include "cli/task_names.h"
+#include "cli/text_table.h"
 
 namespace tandem::internal {
 namespace {
 
-constexpr std::size_t kColumns = 7;
-using Row = std::array<std::string, kColumns>;
-
-// Text is easier to compare from the left, numbers from the right.
-constexpr std::array<bool, kColumns> kRightAligned{false, false, false, true, true, true, false};
+using Row = std::vector<std::string>;
 
 TaskId task_of(const rpc::Task& task) {
   return {printable(task.type()), task.index()};
-}
-
-// Characters, not bytes: host names may have other scripts.
-std::size_t width(const std::string& text) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(text, [](unsigned char byte) { return (byte & 0xc0) != 0x80; }));
 }
 
 std::string last_heard(const rpc::TaskStatus& status, bool teller) {
@@ -71,20 +61,7 @@ std::string text_table(const ClusterSpec& cluster, const rpc::Table& table) {
   const TaskId teller = task_of(table.teller());
   std::vector<Row> rows{{"TASK", "ADDRESS", "STATE", "GENERATION", "STEP", "EXAMPLES/S", "LAST HEARD"}};
   for (const auto& status : table.tasks()) rows.push_back(row_of(cluster, status, teller));
-  std::array<std::size_t, kColumns> widths{};
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < kColumns; ++i) widths[i] = std::max(widths[i], width(row[i]));
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < kColumns; ++i) {
-      const std::string blanks(widths[i] - width(row[i]), ' ');
-      const bool last = i + 1 == kColumns;
-      text += kRightAligned[i] ? blanks + row[i] : row[i] + (last ? "" : blanks);
-      text += last ? "\n" : "  ";
-    }
-  }
-  return text;
+  return align_columns(rows, {false, false, false, true, true, true, false});
 }
 
 std::string json_table(const ClusterSpec& cluster, const rpc::Table& table) {

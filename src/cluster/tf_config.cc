@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "base/json_limits.h"
 #include "base/log.h"
 #include "cluster/text.h"
 #include "tandem/error.h"
@@ -31,43 +32,21 @@ std::string position(const std::string& text, std::size_t byte) {
   return fmt::format("line {}, column {}", line, newline == std::string::npos ? at + 1 : at - newline);
 }
 
-// Limits the parser does not have: depth, and keys given twice, of which it would silently take the last.
-class Limits {
- public:
-  bool operator()(int depth, Json::parse_event_t event, const Json& value) {
-    using Event = Json::parse_event_t;
-    if (event == Event::object_start || event == Event::array_start) {
-      if (depth >= kDeepest) {
-        throw InvalidArgument(fmt::format("nested more than {} deep: expected {{{}, {}}}", kDeepest,
-                                          kClusterExample, kTaskExample));
-      }
-      if (event == Event::object_start) keys_.emplace_back();
-    } else if (event == Event::object_end) {
-      keys_.pop_back();
-    } else if (event == Event::key) {
-      const auto& key = value.get_ref<const std::string&>();
-      if (!keys_.back().insert(key).second) {
-        throw InvalidArgument(fmt::format("the key {} is there twice: give it once, as in {{{}, {}}}",
-                                          quote(key), kClusterExample, kTaskExample));
-      }
-    }
-    return true;
-  }
-
- private:
-  std::vector<std::set<std::string>> keys_;
-};
-
 Json parse(const std::string& text) {
   if (text.size() > kMostBytes) {
     throw InvalidArgument(fmt::format("{} bytes long: expected at most {}, such as {{{}, {}}}", text.size(),
                                       kMostBytes, kClusterExample, kTaskExample));
   }
   try {
-    // The parser keeps a copy of its callback, so this one only points to the state.
-    Limits limits;
+    JsonLimits<Json> limits(kDeepest);
     return Json::parse(
         text, [&](int depth, Json::parse_event_t event, Json& value) { return limits(depth, event, value); });
+  } catch (const JsonTooDeep&) {
+    throw InvalidArgument(fmt::format("nested more than {} deep: expected {{{}, {}}}", kDeepest,
+                                      kClusterExample, kTaskExample));
+  } catch (const JsonKeyTwice& twice) {
+    throw InvalidArgument(fmt::format("the key {} is there twice: give it once, as in {{{}, {}}}",
+                                      quote(twice.key), kClusterExample, kTaskExample));
   } catch (const Json::parse_error& error) {
     const std::size_t at = std::min(error.byte > 0 ? error.byte - 1 : 0, text.size());
     const std::string found = at < text.size() ? quote(std::string_view(text).substr(at, 12)) : "the end";

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
@@ -40,12 +42,35 @@ struct TrainStep {
   std::int64_t epoch = 0;        // from 0
   std::int64_t step = 0;         // of this epoch, from 0
   std::int64_t global_step = 0;  // since the model was made, after this step
-  std::int64_t rows = 0;         // of the global batch
+  std::int64_t rows = 0;         // of the global batch (of all steps since the last call)
   double loss = 0;               // of this step alone; the logs hold the mean over the epoch
 };
 
-// Called by fit and evaluate at their turning points, on the calling thread, between steps. Derive and
-// override what is of interest. Throwing ends the training with that exception.
+// A moment at which all tasks stand at the same step and nothing is half done: what is saved here goes on
+// later as if nothing had happened.
+struct ResumePoint {
+  std::int64_t epoch = 0;  // the one that goes on here, from 0
+  std::int64_t step = 0;   // steps of it that are done; 0: the epoch before has just ended
+  std::int64_t global_step = 0;
+  // A callback of some task has called Model::request_save() since the last such moment.
+  bool save_requested = false;
+  // A task is being told to go (SIGTERM): fit() ends after this.
+  bool preempted = false;
+};
+
+// What a callback remembers, for a training that goes on later.
+struct CallbackState {
+  std::map<std::string, double> numbers = {};
+  std::map<std::string, at::Tensor> tensors = {};
+
+  bool empty() const { return numbers.empty() && tensors.empty(); }
+};
+
+// Called by fit at its turning points, on the calling thread, between steps. Derive and override what is of
+// interest. Throwing ends the training with that exception.
+//
+// Under a strategy of several tasks callbacks run on every one of them, with the same values; what writes
+// files asks model().strategy().is_chief().
 class Callback {
  public:
   virtual ~Callback() = default;
@@ -53,13 +78,25 @@ class Callback {
   // Called once, before everything else.
   virtual void set_model(Model& model) { model_ = &model; }
 
+  // Before on_train_begin() of any callback: here the model is put back to where a training stopped.
+  virtual void on_restore() {}
   virtual void on_train_begin(const TrainingPlan&) {}
   virtual void on_epoch_begin(std::int64_t /*epoch*/) {}
+  // In place of on_epoch_begin(), for an epoch of which `step` steps were done before a restart.
+  virtual void on_epoch_resume(std::int64_t epoch, std::int64_t /*step*/) { on_epoch_begin(epoch); }
+  // With steps_per_execution n the two are called for every n-th step.
   virtual void on_train_batch_begin(std::int64_t /*step*/) {}
   virtual void on_train_batch_end(const TrainStep&, const Logs&) {}
   // What it adds to the logs, the callbacks after it see; fit's History and progress bar come last.
   virtual void on_epoch_end(std::int64_t /*epoch*/, Logs&) {}
+  // After on_train_batch_end() or on_epoch_end() of all callbacks: collectives are allowed.
+  virtual void on_resumable(const ResumePoint&) {}
   virtual void on_train_end(const Logs&) {}
+
+  // Part of a checkpoint. load_state() comes after on_train_begin(), with what state() gave at the
+  // ResumePoint where the training goes on.
+  virtual CallbackState state() const { return {}; }
+  virtual void load_state(const CallbackState&) {}
 
  protected:
   Model& model() const { return *model_; }

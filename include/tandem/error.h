@@ -59,6 +59,13 @@ class NoUsableCheckpoint : public DataLoss {
   using DataLoss::DataLoss;
 };
 
+// The training was told to go (SIGTERM), and has stopped where it can go on later. A program that is to be
+// started again ends with a code of its own then: 42.
+class Preempted : public Error {
+ public:
+  explicit Preempted(const std::string& message) : Error(ErrorCode::kCancelled, message) {}
+};
+
 // The loss of a training step is infinite or not a number.
 class NonFiniteLoss : public Error {
  public:

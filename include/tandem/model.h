@@ -26,6 +26,10 @@ class Module;
 
 namespace tandem {
 
+namespace internal {
+struct ModelAccess;
+}
+
 // One replica's copy of a model: the module, and how to call it.
 class Network {
  public:
@@ -54,13 +58,15 @@ struct CompileOptions {
   Optimizer optimizer;
   Loss loss;
   std::vector<Metric> metrics = {};
+  // So many steps run before callbacks are called again, and before tasks agree whether to stop.
+  std::int64_t steps_per_execution = 1;
 };
 
 enum class Verbose {
-  kAuto,  // a progress bar on a terminal, else a line per epoch
-  kSilent,
-  kBar,
-  kLines,
+  kAuto,    // a progress bar on a terminal, else a line per epoch and, in a long one, every half minute
+  kSilent,  // Keras's 0
+  kBar,     // 1
+  kLines,   // 2: a line per epoch
 };
 
 // What to do when the loss of a step is not a number, or infinite.
@@ -76,6 +82,10 @@ struct FitOptions {
   // Ends the training after this many optimizer steps, counted over all epochs.
   std::optional<std::int64_t> max_steps = {};
   std::optional<Dataset> validation_data = {};
+  // Batches of it to evaluate. Unset: all.
+  std::optional<std::int64_t> validation_steps = {};
+  // Evaluate it after every so many epochs.
+  std::int64_t validation_freq = 1;
   std::vector<std::shared_ptr<Callback>> callbacks = {};
   Verbose verbose = Verbose::kAuto;
   OnNan on_nan = OnNan::kStop;
@@ -96,8 +106,8 @@ struct EvaluateOptions {
 //   model.fit(train, {.epochs = 10, .validation_data = test});
 //
 // A Model is a value: a shared handle. Not thread-safe. Under a strategy of several tasks each makes the same
-// model, and making it, fit, evaluate, predict, train_step, values and parameter_digest are collectives:
-// every task must call them, in the same order.
+// model, and making it, fit, evaluate, predict, train_step, values, parameter_digest and whatever saves are
+// collectives: every task must call them, in the same order.
 class Model {
  public:
   // factory() returns a new module each time: a libtorch module holder or a shared_ptr, with a forward() of
@@ -136,6 +146,8 @@ class Model {
 
   // Asks the running fit to end after this step, on all tasks.
   void stop_training();
+  // Asks the callbacks that save to do so at the next ResumePoint, on all tasks; one task may ask alone.
+  void request_save();
 
   const Strategy& strategy() const;
   Optimizer optimizer() const;
@@ -148,6 +160,11 @@ class Model {
   // Every parameter and buffer by name, contiguous on the CPU; floating-point buffers as the mean over the
   // replicas.
   std::map<std::string, at::Tensor> values() const;
+  // Gives every copy on every replica these values; what is not named keeps its own. The optimizer's state
+  // stays. Every task must set the same. Throws InvalidArgument, before anything is changed, for a name, a
+  // shape or a kind of number that the model does not have.
+  void set_values(const std::map<std::string, at::Tensor>& values);
+
   // SHA-256 over values() in name order (name, a zero byte, the values row by row, little-endian), in
   // hexadecimal.
   std::string parameter_digest() const;
@@ -156,6 +173,7 @@ class Model {
 
  private:
   friend class Optimizer;
+  friend struct internal::ModelAccess;
   using NetworkFactory = std::function<Network()>;
   Model(NetworkFactory factory, ModelOptions options);
 

@@ -25,6 +25,7 @@ std::vector<std::string> with_underscores(int argc, char** argv) {
 }
 
 int exit_code(const Error& error) {
+  if (dynamic_cast<const Preempted*>(&error)) return kExitPreempted;
   if (dynamic_cast<const NoUsableCheckpoint*>(&error)) return kExitNoCheckpoint;
   switch (error.code()) {
     case ErrorCode::kInvalidArgument:

@@ -10,6 +10,7 @@ enum ExitCode {
   kExitDone = 0,
   kExitFailed = 1,
   kExitWrongInput = 2,     // a flag, the configuration or a file: the same command will fail again
+  kExitPreempted = 42,     // stopped by SIGTERM after saving: start the same command again
   kExitNoCheckpoint = 65,  // there are checkpoints, and all that were tried are damaged
   kExitPeerLost = 75,      // a task is gone or never came: the same command may work
 };

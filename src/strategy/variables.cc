@@ -123,6 +123,67 @@ std::map<std::string, at::Tensor> Variables::read() const {
   return values;
 }
 
+void Variables::write(const std::map<std::string, at::Tensor>& values) {
+  const torch::NoGradGuard no_grad;
+  std::map<std::string, at::Tensor> ours;
+  for (const auto& [name, tensor] : copies_[0].parameters) ours[name] = tensor;
+  for (const auto& [name, tensor] : copies_[0].buffers) ours[name] = tensor;
+  for (const auto& [name, value] : values) {
+    const auto found = ours.find(name);
+    if (found == ours.end()) {
+      throw InvalidArgument(
+          fmt::format("the model has no \"{}\"; it has {} parameters and buffers, the first is \"{}\"", name,
+                      ours.size(), ours.empty() ? "" : ours.begin()->first));
+    }
+    if (found->second.sizes() != value.sizes() ||
+        found->second.is_floating_point() != value.is_floating_point()) {
+      throw InvalidArgument(
+          fmt::format("\"{}\" is {}: the model has {}", name, describe(value), describe(found->second)));
+    }
+  }
+  const auto put = [&](std::vector<NamedTensor>& tensors) {
+    for (auto& [name, tensor] : tensors) {
+      if (const auto found = values.find(name); found != values.end()) tensor.copy_(found->second);
+    }
+  };
+  for (ReplicaTensors& copy : copies_) {
+    put(copy.parameters);
+    put(copy.buffers);
+  }
+}
+
+std::string Variables::own_name(const std::string& buffer, int local_replica) const {
+  return fmt::format("{}@replica{}", buffer, (tasks_ ? tasks_->rank() : 0) * replicas() + local_replica);
+}
+
+std::map<std::string, at::Tensor> Variables::own_buffers() const {
+  const torch::NoGradGuard no_grad;
+  std::map<std::string, at::Tensor> values;
+  if (reads_as_written()) return values;
+  for (int replica = 0; replica < replicas(); ++replica) {
+    for (const auto& [name, tensor] : copy(replica).buffers) {
+      values[own_name(name, replica)] = tensor.to(at::kCPU).clone(at::MemoryFormat::Contiguous);
+    }
+  }
+  return values;
+}
+
+bool Variables::write_own_buffers(const std::map<std::string, at::Tensor>& of_all_replicas) {
+  const torch::NoGradGuard no_grad;
+  const std::size_t all = static_cast<std::size_t>(replicas()) * (tasks_ ? tasks_->size() : 1);
+  if (reads_as_written() || of_all_replicas.size() != all * copies_[0].buffers.size()) return false;
+  std::vector<std::pair<at::Tensor, at::Tensor>> pairs;
+  for (int replica = 0; replica < replicas(); ++replica) {
+    for (const auto& [name, tensor] : copy(replica).buffers) {
+      const auto found = of_all_replicas.find(own_name(name, replica));
+      if (found == of_all_replicas.end() || found->second.sizes() != tensor.sizes()) return false;
+      pairs.emplace_back(tensor, found->second);
+    }
+  }
+  for (const auto& [tensor, value] : pairs) tensor.copy_(value);
+  return true;
+}
+
 void Variables::take_chiefs_values() {
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : copies_[0].parameters) tensors.push_back(tensor);

@@ -54,6 +54,16 @@ class Variables {
   // Every parameter and buffer by name, as a user reads it: on the CPU, contiguous, not aliasing the
   // variables.
   std::map<std::string, at::Tensor> read() const;
+  // Every copy gets these values; those that are not named keep theirs. Throws InvalidArgument, before
+  // anything is changed, for a name, a shape or a kind of number that there is not.
+  void write(const std::map<std::string, at::Tensor>& values);
+
+  // What read() does not tell: each local replica's own buffers, as "<name>@replica<i>", i counted over all
+  // tasks. Empty where there is one replica. Nothing is exchanged.
+  std::map<std::string, at::Tensor> own_buffers() const;
+  // Of the values of all replicas, this task's take theirs. False, and nothing is changed, if they are not
+  // those of exactly as many replicas with these buffers.
+  bool write_own_buffers(const std::map<std::string, at::Tensor>& of_all_replicas);
 
  private:
   friend class BuffersAsRead;
@@ -63,6 +73,7 @@ class Variables {
   // Every replica's buffers, by replica in the sync group; those of other tasks are on the CPU.
   std::vector<std::vector<at::Tensor>> all_buffers() const;
   void take_chiefs_values();
+  std::string own_name(const std::string& buffer, int local_replica) const;
 
   std::vector<ReplicaTensors> copies_;
   Placement placement_;

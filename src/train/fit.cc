@@ -9,6 +9,8 @@
 #include "tandem/error.h"
 #include "tandem/model.h"
 #include "train/model_state.h"
+#include "train/preemption.h"
+#include "train/training_progress.h"
 
 namespace tandem {
 namespace {
@@ -28,6 +30,8 @@ void check_options(const FitOptions& options) {
   };
   positive("steps_per_epoch", options.steps_per_epoch);
   positive("max_steps", options.max_steps);
+  positive("validation_steps", options.validation_steps);
+  positive("validation_freq", options.validation_freq);
 }
 
 // The configured batch must give every replica a row; only the last batch of an epoch may be smaller.
@@ -75,6 +79,20 @@ Callbacks with_progress(const FitOptions& options, const Strategy& strategy) {
   return callbacks;
 }
 
+// Lets those who save see the running fit() while it lives.
+class Visible {
+ public:
+  Visible(Model::State& state, const internal::RunningFit& running) : state_(state) {
+    state_.running = &running;
+  }
+  ~Visible() { state_.running = nullptr; }
+  Visible(const Visible&) = delete;
+  Visible& operator=(const Visible&) = delete;
+
+ private:
+  Model::State& state_;
+};
+
 // Keras's training loop, one fit() long.
 class Fit {
  public:
@@ -86,80 +104,146 @@ class Fit {
         callbacks_(with_progress(options, state.strategy)) {}
 
   History run() {
-    const TrainingPlan plan{options_.epochs, options_.initial_epoch,
-                            planned_steps(data_, state_.strategy, options_)};
     state_.stop_requested = false;
+    state_.save_requested = false;
+    progress_.epoch = options_.initial_epoch;
+    progress_.batch_size = *data_.batch_size();
     for (const auto& callback : callbacks_) callback->set_model(model_);
+    state_.resume.reset();
+    for (const auto& callback : callbacks_) callback->on_restore();
+    const bool resumed = state_.resume.has_value();
+    if (resumed) progress_ = state_.resume->progress;
+    state_.stop_requested = progress_.stopped;
+    const TrainingPlan plan{options_.epochs, progress_.epoch,
+                            planned_steps(data_, state_.strategy, options_)};
     for (const auto& callback : callbacks_) callback->on_train_begin(plan);
+    if (resumed) go_on(*state_.resume);
+    const internal::RunningFit running{progress_, callbacks_, batches_};
+    const Visible visible(state_, running);
     Logs logs;
-    for (std::int64_t epoch = options_.initial_epoch; epoch < options_.epochs && !finished(); ++epoch) {
-      logs = run_epoch(epoch);
-    }
+    while (progress_.epoch < options_.epochs && !finished()) logs = run_epoch();
     for (const auto& callback : callbacks_) callback->on_train_end(logs);
-    return std::move(history_);
+    History history = std::move(progress_.history);
+    history.steps = progress_.steps;
+    return history;
   }
 
  private:
-  // Callbacks run on every task; if one of them asks to stop, all do.
-  void agree_to_stop() {
-    if (internal::SyncGroup* tasks = state_.strategy.impl().tasks()) {
-      state_.stop_requested = tasks->sum("stop", {state_.stop_requested ? 1 : 0})[0] > 0;
+  // Puts everything but the model, which the callback that restored has seen to, where the training stopped.
+  void go_on(const internal::Resume& resume) {
+    for (std::size_t i = 0; i < callbacks_.size() && i < resume.callbacks.size(); ++i) {
+      if (!resume.callbacks[i].empty()) callbacks_[i]->load_state(resume.callbacks[i]);
     }
+    if (progress_.epoch >= options_.epochs) return;
+    // An epoch that begins anew needs the old place only if the data goes on across epochs.
+    if (progress_.step == 0 && !options_.steps_per_epoch) return;
+    batches_.emplace(
+        model_.strategy().distribute(data_, {.seed = model_.seed(), .epoch = resume.position.epoch}));
+    batches_->seek(resume.position);
+  }
+
+  // Callbacks run on every task; what one of them asks for, all do.
+  void agree() {
+    std::vector<std::int64_t> votes{state_.stop_requested, internal::preemption_requested(),
+                                    state_.save_requested, state_.saver && state_.saver->wrote_its_part()};
+    if (internal::SyncGroup* tasks = state_.strategy.impl().tasks()) {
+      votes = tasks->sum("votes", votes);
+    }
+    state_.stop_requested = progress_.stopped = votes[0] > 0;
+    if (state_.saver && votes[3] == state_.strategy.impl().num_tasks()) state_.saver->commit();
+    const ResumePoint point{.epoch = progress_.epoch,
+                            .step = progress_.step,
+                            .global_step = model_.global_step(),
+                            .save_requested = votes[2] > 0,
+                            .preempted = votes[1] > 0};
+    state_.save_requested = false;
+    for (const auto& callback : callbacks_) callback->on_resumable(point);
+    state_.preempted = point.preempted;
   }
 
   bool finished() const {
-    return state_.stop_requested || dry_ || (options_.max_steps && history_.steps >= *options_.max_steps);
+    return state_.stop_requested || state_.preempted || dry_ ||
+           (options_.max_steps && progress_.steps >= *options_.max_steps);
   }
 
-  Logs run_epoch(std::int64_t epoch) {
+  Logs run_epoch() {
+    const std::int64_t epoch = progress_.epoch;
     // With steps_per_epoch the data goes on where the last epoch left it.
-    if (!batches_ || !options_.steps_per_epoch) {
+    if (!batches_ || (progress_.step == 0 && !options_.steps_per_epoch)) {
       batches_.emplace(model_.strategy().distribute(data_, {.seed = model_.seed(), .epoch = epoch}));
     }
-    state_.reset_metrics();
-    for (const auto& callback : callbacks_) callback->on_epoch_begin(epoch);
-    Logs logs = train(epoch);
-    if (options_.validation_data) {
-      for (const auto& [name, value] : model_.evaluate(*options_.validation_data))
+    if (progress_.step == 0) {
+      state_.reset_metrics();
+      progress_.loss_sum = progress_.rows = 0;
+      for (const auto& callback : callbacks_) callback->on_epoch_begin(epoch);
+    } else {
+      for (const auto& callback : callbacks_) callback->on_epoch_resume(epoch, progress_.step);
+    }
+    Logs logs = train();
+    // What was asked to stop within an epoch leaves it as it is.
+    if (state_.preempted) return logs;
+    if (options_.validation_data && (epoch + 1) % options_.validation_freq == 0) {
+      for (const auto& [name, value] :
+           model_.evaluate(*options_.validation_data, {.steps = options_.validation_steps})) {
         logs.set("val_" + name, value);
+      }
     }
     for (const auto& callback : callbacks_) callback->on_epoch_end(epoch, logs);
-    agree_to_stop();
-    history_.epoch.push_back(epoch);
-    for (const auto& [name, value] : logs) history_.history[name].push_back(value);
+    progress_.history.epoch.push_back(epoch);
+    for (const auto& [name, value] : logs) progress_.history.history[name].push_back(value);
+    // An epoch that max_steps cut short goes on where it was, should somebody want more steps.
+    if (epoch_ended_) {
+      ++progress_.epoch;
+      progress_.step = 0;
+    }
+    agree();
     return logs;
   }
 
-  Logs train(std::int64_t epoch) {
-    Logs logs;
-    double loss_sum = 0;
-    double rows = 0;
-    for (std::int64_t step = 0; !finished() && step != options_.steps_per_epoch; ++step) {
+  Logs train() {
+    // Of the steps before a restart, if there are none after it.
+    Logs logs = progress_.step > 0 ? state_.logs_so_far(progress_.loss_sum / progress_.rows) : Logs();
+    epoch_ended_ = false;
+    while (!epoch_ended_ && !finished()) execute(logs);
+    return logs;
+  }
+
+  // Up to steps_per_execution steps, one call of the callbacks.
+  void execute(Logs& logs) {
+    TrainStep info{.epoch = progress_.epoch};
+    for (std::int64_t i = 0; i < state_.compiled->steps_per_execution; ++i) {
+      epoch_ended_ = progress_.step == options_.steps_per_epoch;
+      if (epoch_ended_ || finished()) break;
       const std::optional<DistributedBatch> batch = batches_->next_as_optional();
       if (!batch) {
-        ended(step);
+        data_ended();
+        epoch_ended_ = true;
         break;
       }
-      for (const auto& callback : callbacks_) callback->on_train_batch_begin(step);
+      if (i == 0) {
+        for (const auto& callback : callbacks_) callback->on_train_batch_begin(progress_.step);
+      }
       const auto [loss, metrics] = state_.train_step(model_, *batch, options_.on_nan);
-      ++history_.steps;
-      loss_sum += loss * static_cast<double>(batch->global_rows());
-      rows += static_cast<double>(batch->global_rows());
-      logs = state_.logs(loss_sum / rows, metrics);
-      const TrainStep info{epoch, step, model_.global_step(), batch->global_rows(), loss};
-      for (const auto& callback : callbacks_) callback->on_train_batch_end(info, logs);
-      agree_to_stop();
+      info.step = progress_.step++;
+      ++progress_.steps;
+      info.loss = loss;
+      info.rows += batch->global_rows();
+      progress_.loss_sum += loss * static_cast<double>(batch->global_rows());
+      progress_.rows += static_cast<double>(batch->global_rows());
+      logs = state_.logs(progress_.loss_sum / progress_.rows, metrics);
     }
-    return logs;
+    if (info.rows == 0) return;
+    info.global_step = model_.global_step();
+    for (const auto& callback : callbacks_) callback->on_train_batch_end(info, logs);
+    agree();
   }
 
-  // The dataset has no more batches, `step` steps into the epoch.
-  void ended(std::int64_t step) {
-    if (history_.steps == 0) throw InvalidArgument("the dataset has no batches to train on");
+  void data_ended() {
+    if (progress_.steps == 0) throw InvalidArgument("the dataset has no batches to train on");
     if (!options_.steps_per_epoch) return;
     internal::log_warning(
-        "the dataset ran dry after {} of {} steps of the epoch: training ends here; use repeat()", step,
-        *options_.steps_per_epoch);
+        "the dataset ran dry after {} of {} steps of the epoch: training ends here; use repeat()",
+        progress_.step, *options_.steps_per_epoch);
     dry_ = true;
   }
 
@@ -168,8 +252,9 @@ class Fit {
   const Dataset& data_;
   const FitOptions& options_;
   const Callbacks callbacks_;
+  internal::TrainingProgress progress_;
   std::optional<DistributedDataset> batches_;
-  History history_;
+  bool epoch_ended_ = false;
   bool dry_ = false;
 };
 
@@ -179,7 +264,15 @@ History Model::fit(const Dataset& data, FitOptions options) {
   state_->ready("fit()");
   check_options(options);
   check_batch_size(data, state_->strategy);
-  return state_->strategy.impl().or_stop_all([&] { return Fit(*this, *state_, data, options).run(); });
+  state_->preempted = false;
+  History history =
+      state_->strategy.impl().or_stop_all([&] { return Fit(*this, *state_, data, options).run(); });
+  // Not an error of this task's that the others would have to be told: they have stopped at the same step.
+  if (state_->preempted) {
+    throw Preempted(fmt::format(
+        "told to go (SIGTERM): stopped after step {}; start the same command again to go on", global_step()));
+  }
+  return history;
 }
 
 }  // namespace tandem

@@ -112,6 +112,10 @@ Model::Model(NetworkFactory factory, ModelOptions options) : state_(std::make_sh
 }
 
 void Model::compile(CompileOptions options) {
+  if (options.steps_per_execution < 1) {
+    throw InvalidArgument(
+        fmt::format("steps_per_execution is {}: expected 1 or more", options.steps_per_execution));
+  }
   options.optimizer.binding().bind(state_->strategy.impl(), state_->variables);
   for (const Metric& metric : options.metrics) metric.state().strategy = state_->strategy;
   state_->compiled = std::move(options);
@@ -162,6 +166,9 @@ const Network& Model::on(const ReplicaContext& replica) const {
 void Model::stop_training() {
   state_->stop_requested = true;
 }
+void Model::request_save() {
+  state_->save_requested = true;
+}
 const Strategy& Model::strategy() const {
   return state_->strategy;
 }
@@ -185,6 +192,10 @@ std::int64_t Model::num_parameters() const {
 
 std::map<std::string, at::Tensor> Model::values() const {
   return state_->variables->read();
+}
+
+void Model::set_values(const std::map<std::string, at::Tensor>& values) {
+  state_->variables->write(values);
 }
 
 std::string Model::parameter_digest() const {
@@ -223,6 +234,10 @@ Logs Model::State::logs(double loss, const std::vector<double>& metrics) const {
   logs.set("loss", loss);
   for (std::size_t i = 0; i < metrics.size(); ++i) logs.set(compiled->metrics[i].name(), metrics[i]);
   return logs;
+}
+
+Logs Model::State::logs_so_far(double loss) const {
+  return logs(loss, standing(std::vector<double>(networks.size(), 0)).metrics);
 }
 
 }  // namespace tandem

@@ -6,6 +6,8 @@
 
 #include "strategy/variables.h"
 #include "tandem/model.h"
+#include "train/checkpoint_saver.h"
+#include "train/training_progress.h"
 
 namespace tandem {
 
@@ -18,6 +20,14 @@ struct Model::State {
   std::optional<CompileOptions> compiled;
   std::int64_t global_step = 0;
   bool stop_requested = false;
+  bool save_requested = false;
+  bool preempted = false;
+  // Of the fit() that runs; null where there is none.
+  const internal::RunningFit* running = nullptr;
+  // Where fit() is to go on: set by a callback in on_restore().
+  std::optional<internal::Resume> resume;
+  // A save under way, to be brought to its end between steps.
+  std::shared_ptr<internal::CheckpointSaver> saver;
 
   // Throws FailedPrecondition before compile().
   CompileOptions& ready(const char* what);
@@ -32,8 +42,18 @@ struct Model::State {
   Standing standing(const std::vector<double>& local_losses) const;
   // The loss first, then the metrics.
   Logs logs(double loss, const std::vector<double>& metrics) const;
+  // The metrics as they stand, with this loss. A collective.
+  Logs logs_so_far(double loss) const;
 
   Standing train_step(const Model& model, const DistributedBatch& batch, OnNan on_nan);
 };
 
+namespace internal {
+
+// For the rest of this room.
+struct ModelAccess {
+  static Model::State& state(const Model& model) { return *model.state_; }
+};
+
+}  // namespace internal
 }  // namespace tandem

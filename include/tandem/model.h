@@ -165,6 +165,13 @@ class Model {
   // shape or a kind of number that the model does not have.
   void set_values(const std::map<std::string, at::Tensor>& values);
 
+  // The model with its optimizer's state, learning rate, step and seed, as one safetensors file that a model
+  // of the same kind can load under any strategy. Nothing of a fit() that runs: see BackupAndRestore. The
+  // chief reads and writes; a file is replaced atomically. load() throws NotFound, InvalidArgument if the file
+  // is of another model or optimizer, DataLoss if it is damaged or has no state beside the weights.
+  void save(const std::string& path);
+  void load(const std::string& path);
+
   // SHA-256 over values() in name order (name, a zero byte, the values row by row, little-endian), in
   // hexadecimal.
   std::string parameter_digest() const;

@@ -57,6 +57,9 @@ class DistributedDataset {
   DatasetPosition position() const { return iterator_.position(); }
   void seek(DatasetPosition position);
 
+  // For the rooms above: whether elements are global batches, and not this task's own.
+  bool holds_global_batches() const { return holds_ == Holds::kGlobalBatches; }
+
  private:
   friend class Strategy;
   enum class Holds { kGlobalBatches, kPieces };

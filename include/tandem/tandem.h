@@ -7,6 +7,7 @@
 #include "tandem/batch.h"
 #include "tandem/callbacks.h"
 #include "tandem/central_storage_strategy.h"
+#include "tandem/checkpoint.h"
 #include "tandem/cluster_resolver.h"
 #include "tandem/cluster_spec.h"
 #include "tandem/communicator.h"

@@ -342,6 +342,19 @@ Pruned CheckpointStore::prune() {
   return result;
 }
 
+Pruned CheckpointStore::remove_all() {
+  Pruned result;
+  try {
+    const auto ids = list();
+    if (ids.empty()) return result;
+    remove(ids, result);
+    options_.files->remove_file(path(kHint));
+  } catch (const Error& error) {
+    result.warnings.push_back(error.what());
+  }
+  return result;
+}
+
 // Those known to be damaged are not counted: K that can be used are kept.
 std::vector<CheckpointId> CheckpointStore::superfluous(const std::vector<CheckpointId>& newest_first) {
   std::vector<CheckpointId> rest;

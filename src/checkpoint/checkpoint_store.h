@@ -130,6 +130,9 @@ class CheckpointStore {
   // Takes as long as reading a checkpoint: a save in a hurry leaves it for later. Does not throw.
   Pruned prune();
 
+  // Removes every checkpoint, for a training that has ended. Does not throw.
+  Pruned remove_all();
+
   // Newest first: whatever has the name of a checkpoint, whole or not. Empty if there is no folder. Throws
   // FileError.
   std::vector<CheckpointId> list() const;

@@ -55,6 +55,12 @@ TensorBytes bytes_of(const std::string& name, const at::Tensor& tensor) {
           .bytes = writable_bytes(tensor)};
 }
 
+std::vector<TensorBytes> bytes_of_all(const std::map<std::string, at::Tensor>& tensors) {
+  std::vector<TensorBytes> all;
+  for (const auto& [name, tensor] : tensors) all.push_back(bytes_of(name, tensor));
+  return all;
+}
+
 at::Tensor empty_like_entry(const TensorEntry& entry) {
   return at::empty(entry.shape, dtype_from_name(entry.name, entry.dtype));
 }

@@ -3,9 +3,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "checkpoint/safetensors.h"
 
@@ -21,6 +23,8 @@ at::ScalarType dtype_from_name(const std::string& tensor_name, std::string_view 
 // A tensor to write, which must stay as it is until the write is done: nothing is copied. It must be
 // contiguous and on the CPU. Throws InvalidArgument for its dtype.
 TensorBytes bytes_of(const std::string& name, const at::Tensor& tensor);
+
+std::vector<TensorBytes> bytes_of_all(const std::map<std::string, at::Tensor>& tensors);
 
 // Room for the values of an entry, on the CPU. Throws InvalidArgument for its dtype.
 at::Tensor empty_like_entry(const TensorEntry& entry);

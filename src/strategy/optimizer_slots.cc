@@ -51,10 +51,22 @@ struct Kind {
   using optimizer_type = Optimizer;
   using state_type = State;
 };
-using Kinds =
-    std::tuple<Kind<optim::SGD, optim::SGDParamState>, Kind<optim::Adam, optim::AdamParamState>,
-               Kind<optim::AdamW, optim::AdamWParamState>, Kind<optim::RMSprop, optim::RMSpropParamState>,
-               Kind<optim::Adagrad, optim::AdagradParamState>>;
+struct Sgd : Kind<optim::SGD, optim::SGDParamState> {
+  static constexpr const char* name = "SGD";
+};
+struct Adam : Kind<optim::Adam, optim::AdamParamState> {
+  static constexpr const char* name = "Adam";
+};
+struct AdamW : Kind<optim::AdamW, optim::AdamWParamState> {
+  static constexpr const char* name = "AdamW";
+};
+struct RmsProp : Kind<optim::RMSprop, optim::RMSpropParamState> {
+  static constexpr const char* name = "RMSprop";
+};
+struct Adagrad : Kind<optim::Adagrad, optim::AdagradParamState> {
+  static constexpr const char* name = "Adagrad";
+};
+using Kinds = std::tuple<Sgd, Adam, AdamW, RmsProp, Adagrad>;
 
 // Calls fn(Kind) for the optimizer's own kind; false if it is none of them.
 template <typename Fn>
@@ -83,6 +95,12 @@ auto state_key(Optimizer& optimizer, const at::Tensor& parameter) {
 
 bool is_element_wise(const optim::Optimizer& optimizer) {
   return with_kind(optimizer, [](auto) {});
+}
+
+std::string kind_of(const optim::Optimizer& optimizer) {
+  std::string name;
+  with_kind(optimizer, [&](auto kind) { name = decltype(kind)::name; });
+  return name;
 }
 
 bool needs_closure(const optim::Optimizer& optimizer) {

@@ -21,6 +21,9 @@ namespace tandem::internal {
 // of a flat buffer: SGD, Adam, AdamW, RMSprop, Adagrad.
 bool is_element_wise(const torch::optim::Optimizer& optimizer);
 
+// "SGD", "Adam", ...; empty for one that is not element-wise.
+std::string kind_of(const torch::optim::Optimizer& optimizer);
+
 // Whether the optimizer calls its closure many times in one step, which no step of replicas can offer.
 bool needs_closure(const torch::optim::Optimizer& optimizer);
 

@@ -40,6 +40,16 @@ Elements bytes_of(const at::Tensor& tensor) {
   return {tensor.data_ptr(), static_cast<std::int64_t>(tensor.nbytes()), ElementType::kUint8};
 }
 
+at::Tensor tensor_of(const std::string& text) {
+  const at::Tensor bytes = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
+  if (!text.empty()) std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  return bytes;
+}
+
+std::string text_of(const at::Tensor& bytes) {
+  return std::string(static_cast<const char*>(bytes.data_ptr()), bytes.nbytes());
+}
+
 bool lies_on_host(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.is_contiguous();
 }
@@ -90,6 +100,24 @@ void SyncGroup::broadcast(const std::string& name, const at::Tensor& tensor) {
   const at::Tensor host = lies_on_host(tensor) ? tensor : tensor.to(at::kCPU).contiguous();
   group_->run([&] { communicator().broadcast(name, bytes_of(host), 0); });
   if (!host.is_same(tensor)) tensor.copy_(host);
+}
+
+at::Tensor SyncGroup::broadcast_bytes(const std::string& name, const at::Tensor& bytes) {
+  const at::Tensor length = at::scalar_tensor(bytes.numel(), at::kLong);
+  broadcast(name + " (length)", length);
+  const at::Tensor all = is_chief() ? bytes : at::empty({length.item<std::int64_t>()}, at::kByte);
+  broadcast(name, all);
+  return all;
+}
+
+std::string SyncGroup::broadcast_text(const std::string& name, const std::string& text) {
+  return text_of(broadcast_bytes(name, tensor_of(text)));
+}
+
+std::vector<std::string> SyncGroup::all_gather_text(const std::string& name, const std::string& text) {
+  std::vector<std::string> by_rank;
+  for (const at::Tensor& bytes : all_gather_any(name, tensor_of(text))) by_rank.push_back(text_of(bytes));
+  return by_rank;
 }
 
 std::vector<at::Tensor> SyncGroup::all_gather(const std::string& name, const at::Tensor& tensor) {

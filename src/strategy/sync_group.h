@@ -43,10 +43,15 @@ class SyncGroup {
   // The chief's values on every task, in place.
   void broadcast(const std::string& name, const at::Tensor& tensor);
 
+  // The chief's bytes on every task, whatever the others give. Two collectives.
+  at::Tensor broadcast_bytes(const std::string& name, const at::Tensor& bytes);
+  std::string broadcast_text(const std::string& name, const std::string& text);
+
   // Every task's tensor, by rank, on the CPU. All have the same shape and dtype.
   std::vector<at::Tensor> all_gather(const std::string& name, const at::Tensor& tensor);
   // Tensors of any shape (8 dimensions at most) and dtype, or none. Two collectives.
   std::vector<at::Tensor> all_gather_any(const std::string& name, const at::Tensor& tensor);
+  std::vector<std::string> all_gather_text(const std::string& name, const std::string& text);
 
   // The sums over the tasks, added in rank order.
   std::vector<std::int64_t> sum(const std::string& name, std::vector<std::int64_t> values);

@@ -25,6 +25,10 @@ void Updater::begin_step(int replica) {
   if (exchange_) exchange_->begin_step(replica);
 }
 
+std::string Updater::kind() const {
+  return kind_of(*optimizers_.front());
+}
+
 double Updater::learning_rate() const {
   return optimizers_.front()->param_groups().front().options().get_lr();
 }

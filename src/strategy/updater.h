@@ -82,6 +82,8 @@ class Updater {
   // In cross-replica context:
   double learning_rate() const;
   void set_learning_rate(double rate);
+  // "SGD", "Adam", ...; empty for an optimizer whose state cannot be told.
+  std::string kind() const;
   virtual OptimizerState state() const = 0;
   // Throws InvalidArgument if a name or shape does not fit the model.
   virtual void load_state(const OptimizerState& state) = 0;

@@ -122,7 +122,10 @@ class Fit {
     const Visible visible(state_, running);
     Logs logs;
     while (progress_.epoch < options_.epochs && !finished()) logs = run_epoch();
-    for (const auto& callback : callbacks_) callback->on_train_end(logs);
+    // A training that was told to go has not ended: it goes on later.
+    if (!state_.preempted) {
+      for (const auto& callback : callbacks_) callback->on_train_end(logs);
+    }
     History history = std::move(progress_.history);
     history.steps = progress_.steps;
     return history;
@@ -157,6 +160,7 @@ class Fit {
                             .save_requested = votes[2] > 0,
                             .preempted = votes[1] > 0};
     state_.save_requested = false;
+    if (point.preempted) internal::acknowledge_preemption();
     for (const auto& callback : callbacks_) callback->on_resumable(point);
     state_.preempted = point.preempted;
   }

@@ -27,6 +27,7 @@ struct Metric::State {
   std::vector<Total> totals;
 
   void add(const ReplicaContext& replica, double sum, double weight);
+  void add_total(int local_replica, const Total& more);
   Total total(int replica);
 };
 

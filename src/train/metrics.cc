@@ -19,11 +19,15 @@ void Metric::State::add(const ReplicaContext& replica, double sum, double weight
         "metric \"{}\" was made outside the scope of the strategy that counts with it: make it in scope()",
         name));
   }
+  add_total(replica.local_id(), {sum, weight});
+}
+
+void Metric::State::add_total(int local_replica, const Total& more) {
   const std::lock_guard lock(mutex);
-  const auto index = static_cast<std::size_t>(replica.local_id());
+  const auto index = static_cast<std::size_t>(local_replica);
   if (index >= totals.size()) totals.resize(index + 1);
-  totals[index].sum += sum;
-  totals[index].weight += weight;
+  totals[index].sum += more.sum;
+  totals[index].weight += more.weight;
 }
 
 Metric::State::Total Metric::State::total(int replica) {

@@ -63,7 +63,7 @@ class ModelCheckpointCallback final : public Callback {
       std::filesystem::create_directories(std::filesystem::absolute(path).parent_path(), ignored);
     }
     if (options_.save_weights_only) {
-      model().save_weights(path);
+      model().save(path);  // DRAFT
     } else {
       model().save(path);
     }

@@ -66,7 +66,8 @@ Json history_to_json(const History& history) {
 }
 
 History history_from_json(const Json& json) {
-  History history{.epoch = json.at("epoch").get<std::vector<std::int64_t>>()};
+  History history;
+  history.epoch = json.at("epoch").get<std::vector<std::int64_t>>();
   for (const auto& [name, line] : json.at("logs").items()) {
     for (const Json& value : line) history.history[name].push_back(number(value));
   }
@@ -321,7 +322,8 @@ std::optional<Resume> apply(Model::State& model, const NamedTensors& tensors, co
   model.seed = seed;
   model.global_step = step;
   if (const auto found = saved.rest.find(generator_name(rank_of(model))); found != saved.rest.end()) {
-    at::detail::getDefaultCPUGenerator().set_state(found->second);
+    at::Generator generator = at::detail::getDefaultCPUGenerator();  // a handle
+    generator.set_state(found->second);
   }
   for (const auto& [name, position] : positions) datasets.at(name)->seek(position);
   return resume;

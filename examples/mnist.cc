@@ -65,10 +65,12 @@ void train(const Flags& flags) {
 
   tandem::Model model = make_model(strategy, flags);
   const auto figures = std::make_shared<RunFigures>();
+  auto callbacks = flags.callbacks();
+  callbacks.push_back(figures);
   tandem::FitOptions options{
       .epochs = flags.epochs(5, train_data.cardinality()),
       .max_steps = flags.train_steps,
-      .callbacks = {figures},
+      .callbacks = callbacks,
       .on_nan = flags.on_nan == "stop" ? tandem::OnNan::kStop : tandem::OnNan::kContinue};
   model.fit(train_data, options);
 
@@ -96,8 +98,6 @@ int main(int argc, char** argv) {
   app.add_option("--learning_rate", flags.learning_rate, "Adam's")->capture_default_str();
   app.add_flag("--compare_one_replica", flags.compare_one_replica,
                "Measure one replica alone too, at the end");
-  return tandem::internal::run_program(app, argc, argv, [&] {
-    train(flags);
-    return 0;
-  });
+  return tandem::internal::run_program(app, argc, argv,
+                                       [&] { return flags.run([&] { train(flags); }); });
 }

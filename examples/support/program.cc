@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "tandem/checkpoint.h"
 #include "tandem/communicator.h"
 #include "tandem/error.h"
 
@@ -65,6 +66,14 @@ void TrainingFlags::add_to(CLI::App& app) {
   app.add_flag("--skip_eval", skip_eval, "Do not evaluate on the test set");
   app.add_option("--on_nan", on_nan, "stop or continue when the loss is not a number")->capture_default_str();
   app.add_option("--metrics_json", metrics_json, "File for the final figures of the run");
+  app.add_option("--model_dir", model_dir,
+                 "Folder for checkpoints and summaries: the same command, started again, goes on from there");
+  app.add_option("--save_checkpoints_steps", save_checkpoints_steps, "Steps between two checkpoints")
+      ->capture_default_str();
+  app.add_option("--keep_checkpoint_max", keep_checkpoint_max, "How many of the newest are kept (0: all)")
+      ->capture_default_str();
+  app.add_option("--preempt_exit_code", preempt_exit_code, "Exit code after SIGTERM, with --model_dir")
+      ->capture_default_str();
   tasks.add_cluster_flags(app);
   tasks.add_server_flags(app);
   tasks.add_security_flags(app);
@@ -86,6 +95,13 @@ void TrainingFlags::check() const {
   require_positive("batch_size", batch_size);
   require_positive("train_epochs", train_epochs);
   require_positive("train_steps", train_steps);
+  require_positive("save_checkpoints_steps", save_checkpoints_steps);
+  if (keep_checkpoint_max < 0) {
+    throw InvalidArgument(fmt::format("--keep_checkpoint_max is {}: expected 0 or more", keep_checkpoint_max));
+  }
+  if (preempt_exit_code < 0 || preempt_exit_code > 255) {
+    throw InvalidArgument(fmt::format("--preempt_exit_code is {}: expected 0 to 255", preempt_exit_code));
+  }
   algorithm(all_reduce_alg);
   format(wire_format);
   tasks.server_options();
@@ -117,6 +133,30 @@ bool TrainingFlags::is_evaluator() const {
   return true;
 }
 
+std::string TrainingFlags::folder_of_model() const {
+  if (!model_dir.empty() || distribution_strategy != "multi_worker_mirrored") return model_dir;
+  return resolve_cluster(tasks.cluster).model_dir;
+}
+
+std::vector<std::shared_ptr<Callback>> TrainingFlags::callbacks() const {
+  const std::string folder = folder_of_model();
+  if (folder.empty()) return {};
+  return {BackupAndRestore({.backup_dir = folder + "/checkpoints",
+                            .save_freq = save_checkpoints_steps,
+                            .delete_checkpoint = false,
+                            .checkpoints = {.max_to_keep = keep_checkpoint_max}})};
+}
+
+int TrainingFlags::run(const std::function<void()>& train) const {
+  try {
+    train();
+    return internal::kExitDone;
+  } catch (const Preempted& told) {
+    internal::log_info("{}", told.what());
+    return preempt_exit_code;
+  }
+}
+
 Strategy TrainingFlags::strategy(std::map<std::string, std::string> program) const {
   StrategyFlags flags = devices;
   flags.seed = seed;
@@ -125,6 +165,7 @@ Strategy TrainingFlags::strategy(std::map<std::string, std::string> program) con
   program["batch_size"] = std::to_string(batch_size);
   program["train_steps"] = or_none(train_steps);
   program["train_epochs"] = or_none(train_epochs);
+  program["checkpoints"] = folder_of_model().empty() ? "no" : std::to_string(save_checkpoints_steps);
   program["skip_eval"] = skip_eval ? "yes" : "no";
   program["seed"] = seed ? std::to_string(*seed) : "drawn";
   flags.server.program = std::move(program);

@@ -2,11 +2,16 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/cluster_flags.h"
+#include "cli/program.h"
+#include "tandem/callbacks.h"
 #include "tandem/strategy.h"
 
 namespace tandem::examples {
@@ -24,6 +29,11 @@ struct TrainingFlags {
   bool skip_eval = false;
   std::string on_nan = "stop";
   std::string metrics_json = {};
+  // Checkpoints and summaries; empty: what TF_CONFIG says, or none.
+  std::string model_dir = {};
+  std::int64_t save_checkpoints_steps = 1000;
+  int keep_checkpoint_max = 3;
+  int preempt_exit_code = internal::kExitPreempted;
   // For a strategy of several tasks.
   internal::ClusterProgramFlags tasks = {};
   std::string all_reduce_alg = "auto";
@@ -38,11 +48,21 @@ struct TrainingFlags {
   // checkpoints: there are none yet, and a line says so.
   bool is_evaluator() const;
 
+  // With --model_dir: what saves the training there, so that the same command started again goes on. Without:
+  // nothing.
+  std::vector<std::shared_ptr<Callback>> callbacks() const;
+
+  // Calls train(); ends with --preempt_exit_code where it was told to go.
+  int run(const std::function<void()>& train) const;
+
   // The strategy that the flags name. `program`: what else must be the same on every task.
   Strategy strategy(std::map<std::string, std::string> program) const;
 
   // Epochs and steps to train for: whichever of the two flags ends it first. `default_epochs` without either.
   std::int64_t epochs(std::int64_t default_epochs, std::int64_t steps_per_epoch) const;
+
+ private:
+  std::string folder_of_model() const;
 };
 
 }  // namespace tandem::examples

@@ -1,7 +1,10 @@
 #include "support/run_figures.h"
 
+#include <torch/torch.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/files.h"
 
@@ -26,9 +29,10 @@ void RunFigures::on_epoch_begin(std::int64_t) {
 
 void RunFigures::on_train_batch_end(const TrainStep& step, const Logs&) {
   const auto now = Clock::now();
-  steps_.push_back(
-      {std::chrono::duration<double>(now - last_).count(), static_cast<double>(step.rows), step.loss});
+  steps_.push_back({std::chrono::duration<double>(now - last_).count(), static_cast<double>(step.rows)});
   last_ = now;
+  if (losses_.size() == kLossSteps) losses_.erase(losses_.begin());
+  losses_.push_back(step.loss);
   if (const Communicator* communicator = model().strategy().communicator()) {
     bytes_sent_ = communicator->traffic().bytes_sent - bytes_before_;
   }
@@ -45,10 +49,17 @@ double RunFigures::images_per_second() const {
 }
 
 double RunFigures::loss() const {
-  const std::size_t count = std::min(kLossSteps, steps_.size());
-  double sum = 0;
-  for (std::size_t i = steps_.size() - count; i < steps_.size(); ++i) sum += steps_[i].loss;
-  return count ? sum / static_cast<double>(count) : 0;
+  const double sum = std::accumulate(losses_.begin(), losses_.end(), 0.0);
+  return losses_.empty() ? 0 : sum / static_cast<double>(losses_.size());
+}
+
+CallbackState RunFigures::state() const {
+  return {.tensors = {{"losses", torch::tensor(losses_, torch::kDouble)}}};
+}
+
+void RunFigures::load_state(const CallbackState& state) {
+  const at::Tensor& losses = state.tensors.at("losses");
+  losses_.assign(losses.data_ptr<double>(), losses.data_ptr<double>() + losses.numel());
 }
 
 void RunFigures::write_json(const std::string& path, const Model& model,
@@ -57,7 +68,7 @@ void RunFigures::write_json(const std::string& path, const Model& model,
   figures["images_per_second"] = images_per_second();
   figures["loss"] = loss();
   if (accuracy) figures["accuracy"] = *accuracy;
-  figures["steps"] = steps_.size();
+  figures["steps"] = model.global_step();
   figures["replicas"] = model.strategy().num_replicas_in_sync();
   figures["strategy"] = model.strategy().name();
   figures["threads_per_replica"] = model.strategy().threads_per_replica();

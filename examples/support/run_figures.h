@@ -16,6 +16,8 @@ class RunFigures : public Callback {
   void on_train_begin(const TrainingPlan& plan) override;
   void on_epoch_begin(std::int64_t epoch) override;
   void on_train_batch_end(const TrainStep& step, const Logs& logs) override;
+  CallbackState state() const override;
+  void load_state(const CallbackState& state) override;
 
   // Over all replicas; the first 10 steps (half, if fewer than 20) are left out.
   double images_per_second() const;
@@ -31,11 +33,11 @@ class RunFigures : public Callback {
   struct Step {
     double seconds;
     double rows;
-    double loss;
   };
 
   Clock::time_point last_;
-  std::vector<Step> steps_;
+  std::vector<Step> steps_;       // of this process
+  std::vector<double> losses_;    // the newest, also of the process before a restart
   // By this task to the others.
   std::uint64_t bytes_before_ = 0;
   std::uint64_t bytes_sent_ = 0;

@@ -21,6 +21,7 @@
 #include "train/chief_does.h"
 #include "train/model_state.h"
 #include "train/packed_tensors.h"
+#include "train/training_state.h"
 
 namespace tandem {
 namespace {
@@ -100,7 +101,7 @@ void check_fits(const WeightsSource& source, const NamedTensors& model, bool exp
                                     names_only ? " (to load what fits: expect_partial)" : ""));
 }
 
-// Those that the model has, in its dtypes.
+// Those that the model has.
 NamedTensors read_weights(const WeightsSource& source, const NamedTensors& model, bool expect_partial) {
   check_fits(source, model, expect_partial);
   NamedTensors values;
@@ -112,13 +113,7 @@ NamedTensors read_weights(const WeightsSource& source, const NamedTensors& model
     values[entry.name] = value;
   }
   source.read(requests);
-  for (auto& [name, value] : values) value = value.to(model.at(name).scalar_type());
   return values;
-}
-
-// Names with an '@' are of the optimizer, of callbacks and of single replicas.
-bool is_weight(std::string_view name) {
-  return name.find('@') == std::string_view::npos;
 }
 
 WeightsSource weights_of(const internal::SafetensorsFile& file, const std::string& path) {
@@ -126,14 +121,15 @@ WeightsSource weights_of(const internal::SafetensorsFile& file, const std::strin
                          for (const auto& request : requests)
                            file.read(*file.find(request.name), request.bytes);
                        }};
-  std::ranges::copy_if(file.tensors(), std::back_inserter(source.tensors), is_weight, &TensorEntry::name);
+  std::ranges::copy_if(file.tensors(), std::back_inserter(source.tensors), internal::is_plain,
+                       &TensorEntry::name);
   return source;
 }
 
 WeightsSource weights_of(const internal::Checkpoint& checkpoint) {
   WeightsSource source{checkpoint.folder(), {}, [&checkpoint](auto requests) { checkpoint.read(requests); }};
   for (const auto& [name, place] : checkpoint.tensors()) {
-    if (is_weight(name)) source.tensors.push_back(*place.tensor);
+    if (internal::is_plain(place.tensor->name)) source.tensors.push_back(*place.tensor);
   }
   return source;
 }

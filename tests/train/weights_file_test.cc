@@ -280,6 +280,16 @@ TEST(WeightsFileTest, IsAlsoACheckpointOrAFolderOfThem) {
   EXPECT_THROW(model.load_weights(folder.file("step-000000000020.g000000")), DataLoss);
 }
 
+TEST(WeightsFileTest, IsAlsoAWholeModel) {
+  const TempFolder folder;
+  Model model = trained(mirrored(2), kSmallNet);
+  model.save(folder.file("model"));
+  Model other = make(mirrored(1), kSmallNet, 77);
+  other.load_weights(folder.file("model"));
+  EXPECT_EQ(other.parameter_digest(), model.parameter_digest());
+  EXPECT_EQ(other.global_step(), 0);
+}
+
 // What a program without this code would see.
 at::Tensor run_file(const std::string& path, std::vector<c10::IValue> inputs) {
   const torch::NoGradGuard no_grad;

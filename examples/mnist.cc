@@ -71,6 +71,7 @@ void train(const Flags& flags) {
       .epochs = flags.epochs(5, train_data.cardinality()),
       .max_steps = flags.train_steps,
       .callbacks = callbacks,
+      .verbose = flags.verbosity(),
       .on_nan = flags.on_nan == "stop" ? tandem::OnNan::kStop : tandem::OnNan::kContinue};
   model.fit(train_data, options);
 

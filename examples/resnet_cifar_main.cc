@@ -79,6 +79,7 @@ void train(const Flags& flags) {
   model.fit(train_data, {.epochs = flags.epochs(real_data ? 182 : 1, train_data.cardinality()),
                          .max_steps = flags.train_steps,
                          .callbacks = callbacks,
+                         .verbose = flags.verbosity(),
                          .on_nan = flags.on_nan == "stop" ? tandem::OnNan::kStop : tandem::OnNan::kContinue});
 
   std::optional<double> accuracy;

@@ -65,6 +65,9 @@ void TrainingFlags::add_to(CLI::App& app) {
                  "For initial values, shuffling, augmentation and dropout; drawn if not given");
   app.add_flag("--skip_eval", skip_eval, "Do not evaluate on the test set");
   app.add_option("--on_nan", on_nan, "stop or continue when the loss is not a number")->capture_default_str();
+  app.add_option("--verbose", verbose,
+                 "Progress: 0 none, 1 a bar, 2 a line per epoch, auto: a bar on a terminal, else lines")
+      ->capture_default_str();
   app.add_option("--metrics_json", metrics_json, "File for the final figures of the run");
   app.add_option("--model_dir", model_dir,
                  "Folder for checkpoints and summaries: the same command, started again, goes on from there");
@@ -104,6 +107,7 @@ void TrainingFlags::check() const {
   }
   algorithm(all_reduce_alg);
   format(wire_format);
+  verbosity();
   tasks.server_options();
   if (devices.data_port < 0 || devices.data_port > 65535) {
     throw InvalidArgument(fmt::format("--data_port is {}: expected 0 to 65535", devices.data_port));
@@ -176,6 +180,12 @@ Strategy TrainingFlags::strategy(std::map<std::string, std::string> program) con
         std::chrono::milliseconds(static_cast<std::int64_t>(communication_timeout * 1000));
   }
   return strategy_from_flag(distribution_strategy, flags);
+}
+
+Verbose TrainingFlags::verbosity() const {
+  return one_of<Verbose>(
+      "verbose", verbose,
+      {{"0", Verbose::kSilent}, {"1", Verbose::kBar}, {"2", Verbose::kLines}, {"auto", Verbose::kAuto}});
 }
 
 std::int64_t TrainingFlags::epochs(std::int64_t default_epochs, std::int64_t steps_per_epoch) const {

@@ -12,6 +12,7 @@
 #include "cli/cluster_flags.h"
 #include "cli/program.h"
 #include "tandem/callbacks.h"
+#include "tandem/model.h"
 #include "tandem/strategy.h"
 
 namespace tandem::examples {
@@ -28,6 +29,7 @@ struct TrainingFlags {
   std::optional<std::uint64_t> seed = {};
   bool skip_eval = false;
   std::string on_nan = "stop";
+  std::string verbose = "auto";
   std::string metrics_json = {};
   // Checkpoints and summaries; empty: what TF_CONFIG says, or none.
   std::string model_dir = {};
@@ -57,6 +59,9 @@ struct TrainingFlags {
 
   // The strategy that the flags name. `program`: what else must be the same on every task.
   Strategy strategy(std::map<std::string, std::string> program) const;
+
+  // How fit shows its progress.
+  Verbose verbosity() const;
 
   // Epochs and steps to train for: whichever of the two flags ends it first. `default_epochs` without either.
   std::int64_t epochs(std::int64_t default_epochs, std::int64_t steps_per_epoch) const;

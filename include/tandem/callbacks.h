@@ -119,17 +119,23 @@ std::shared_ptr<Callback> learning_rate_scheduler(
     std::function<double(std::int64_t epoch, double learning_rate)> schedule);
 
 struct ProgressBarOptions {
-  // Redrawn in place as Keras does. False: one plain line per epoch.
+  // Redrawn in place as Keras does, for a terminal. False: plain lines, for a pipe or a file.
   bool redraw = true;
   // Null: standard output.
   std::ostream* out = nullptr;
   // Seconds between two redraws.
   double interval = 0.05;
+  // Without redraw: an epoch gets a line when it ends, and one each time that so many seconds have passed in
+  // it. 0: only the former.
+  double line_interval = 30;
+  // A redrawn line is cut so that it does not wrap, which would leave a copy behind at each redraw; the last
+  // one of an epoch stays whole. 0: the width of the terminal, if standard output is one.
+  int columns = 0;
 };
 
 // Keras's progress bar: "35/938 [>....] - ETA: 4s - loss: 0.1234". fit adds one by itself; see
-// FitOptions::verbose. The time per step is that of training alone: without validation, and without the first
-// step, which is slow.
+// FitOptions::verbose. The time per step is that of training alone: without validation, without the first
+// step, which is slow, and without the steps that were done before a restart.
 std::shared_ptr<Callback> progress_bar(ProgressBarOptions options = {});
 
 }  // namespace tandem

@@ -96,6 +96,11 @@ struct EvaluateOptions {
   std::optional<std::int64_t> steps = {};
 };
 
+struct LoadWeightsOptions {
+  // Load what fits by name, whatever else the file or the model has. What fits must have the right shape.
+  bool expect_partial = false;
+};
+
 // A model with one copy per replica of the strategy in whose scope it was made (or of the default strategy).
 //
 //   tandem::Model model = strategy.scope([] {
@@ -171,6 +176,28 @@ class Model {
   // is of another model or optimizer, DataLoss if it is damaged or has no state beside the weights.
   void save(const std::string& path);
   void load(const std::string& path);
+
+  // Writes values() to a safetensors file, which Python's package of that name reads (load_file). The chief
+  // writes, so that a reader finds the old file or the new one, whole; on return it is there. Throws Error,
+  // on every task, if it cannot be written.
+  void save_weights(const std::string& path) const;
+
+  // Gives every copy on every replica the values of a safetensors file, of a checkpoint (its folder
+  // "step-...") or of the newest whole checkpoint in a folder. The optimizer's state stays. Floating-point
+  // values become those of the model's dtype. The chief reads, and hands out what it has read. Throws, on
+  // every task and before anything is changed, InvalidArgument for names, shapes or dtypes that do not fit or
+  // for a file of another kind (a pickle, as torch.save writes, is never read), NotFound and DataLoss.
+  void load_weights(const std::string& path, LoadWeightsOptions options = {});
+
+  // Writes what Keras's model.export() is for: the model's computation in evaluation mode, for a program that
+  // has not this code. torch.jit.load opens the file, in Python or C++; the names of parameters and buffers
+  // are the same there, and forward() takes the tensor, or the named ones as keyword arguments.
+  //
+  // The computation is recorded as it runs on the example, a batch of any number of rows: branches that
+  // depend on values are written as they were taken. The chief writes, in place of an older file, once it has
+  // read the result again and compared it with the model on the example and on one more row. Throws
+  // InvalidArgument, on every task, if they differ: mostly because forward() computes with x.size(0).
+  void save_torchscript(const std::string& path, const Tensors& example);
 
   // SHA-256 over values() in name order (name, a zero byte, the values row by row, little-endian), in
   // hexadecimal.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
-#include <cstring>
 #include <exception>
 
 #include "strategy/strategy_impl.h"
@@ -31,28 +30,25 @@ void chief_does(StrategyImpl& strategy, const std::string& what, const std::func
   SyncGroup* tasks = strategy.tasks();
   if (!tasks) return fn();
   std::exception_ptr error;
+  std::int64_t code = 0;
   std::string message;
-  const at::Tensor outcome =
-      at::zeros({2}, at::kLong);  // the code, 0 if all went well, and the text's length
-  if (tasks->is_chief()) {
+  strategy.or_stop_all([&] {
     try {
-      fn();
+      if (tasks->is_chief()) fn();
     } catch (const Error& thrown) {
       error = std::current_exception();
+      code = static_cast<std::int64_t>(thrown.code());
       message = thrown.what();
-      outcome[0] = static_cast<std::int64_t>(thrown.code());
-      outcome[1] = static_cast<std::int64_t>(message.size());
     }
-  }
-  tasks->broadcast(what + " (outcome)", outcome);
-  const auto code = static_cast<ErrorCode>(outcome[0].item<std::int64_t>());
-  if (code == ErrorCode{}) return;
-  const at::Tensor text = at::zeros({outcome[1].item<std::int64_t>()}, at::kByte);
-  std::memcpy(text.data_ptr(), message.data(), message.size());
-  tasks->broadcast(what + " (error)", text);
+    const at::Tensor outcome = at::scalar_tensor(code, at::kLong);
+    tasks->broadcast(what + " (outcome)", outcome);
+    code = outcome.item<std::int64_t>();
+    if (code != 0) message = tasks->broadcast_text(what + " (error)", message);
+  });
   if (error) std::rethrow_exception(error);
-  throw_error(code, fmt::format("{}: {}", tasks->member(0),
-                                std::string(static_cast<const char*>(text.data_ptr()), text.nbytes())));
+  if (code != 0) {
+    throw_error(static_cast<ErrorCode>(code), fmt::format("{}: {}", tasks->member(0), message));
+  }
 }
 
 }  // namespace tandem::internal

@@ -7,40 +7,11 @@
 #include "strategy/strategy_impl.h"
 #include "tandem/error.h"
 #include "tandem/model.h"
+#include "train/evaluation.h"
 #include "train/model_state.h"
 
 namespace tandem {
 namespace {
-
-// Puts every module in evaluation mode, and each back in its own mode at the end.
-class EvaluationMode {
- public:
-  explicit EvaluationMode(const std::vector<Network>& networks) {
-    for (const Network& network : networks) {
-      for (const auto& module : network.module().modules()) {
-        was_.emplace_back(module, module->is_training());
-      }
-      network.module().eval();
-    }
-  }
-  ~EvaluationMode() {
-    // Parents come before their children, so that a child's own mode has the last word.
-    for (auto& [module, training] : was_) module->train(training);
-  }
-  EvaluationMode(const EvaluationMode&) = delete;
-  EvaluationMode& operator=(const EvaluationMode&) = delete;
-
- private:
-  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> was_;
-};
-
-// Everything that differs from training while it lives.
-struct Evaluation {
-  explicit Evaluation(Model::State& state) : as_read(*state.variables), mode(state.networks) {}
-
-  internal::BuffersAsRead as_read;
-  EvaluationMode mode;
-};
 
 // The batches of a dataset one by one, at most `steps` of them. Returns the rows it has seen.
 std::int64_t for_each_batch(const Model::State& state, const Dataset& data, const EvaluateOptions& options,
@@ -107,7 +78,7 @@ Logs Model::evaluate(const Dataset& data, EvaluateOptions options) {
   State& state = *state_;
   const CompileOptions& compiled = state.ready("evaluate()");
   return state.strategy.impl().or_stop_all([&] {
-    const Evaluation evaluation(state);
+    const internal::Evaluation evaluation(state);
     state.reset_metrics();
     std::vector<double> loss_sums(state.networks.size(), 0);  // by local replica
     const std::int64_t rows = for_each_batch(state, data, options, [&](const DistributedBatch& batch) {
@@ -132,7 +103,7 @@ Logs Model::evaluate(const Dataset& data, EvaluateOptions options) {
 at::Tensor Model::predict(const Dataset& data, EvaluateOptions options) {
   State& state = *state_;
   return state.strategy.impl().or_stop_all([&] {
-    const Evaluation evaluation(state);
+    const internal::Evaluation evaluation(state);
     Predictions predictions;
     for_each_batch(state, in_order(data, state.strategy), options, [&](const DistributedBatch& batch) {
       predictions.add(state.strategy.run(

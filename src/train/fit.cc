@@ -75,7 +75,10 @@ Callbacks with_progress(const FitOptions& options, const Strategy& strategy) {
   if (!strategy.is_chief()) return callbacks;
   const bool bar =
       options.verbose == Verbose::kBar || (options.verbose == Verbose::kAuto && isatty(STDOUT_FILENO));
-  if (options.verbose != Verbose::kSilent) callbacks.push_back(progress_bar({.redraw = bar}));
+  if (options.verbose == Verbose::kSilent) return callbacks;
+  ProgressBarOptions shown{.redraw = bar};
+  if (options.verbose == Verbose::kLines) shown.line_interval = 0;
+  callbacks.push_back(progress_bar(shown));
   return callbacks;
 }
 

@@ -18,36 +18,35 @@ constexpr const char* kMeta = "tandem";  // in the file's metadata
 
 void Model::save(const std::string& path) {
   internal::StrategyImpl& strategy = state_->strategy.impl();
-  strategy.or_stop_all([&] {
-    const auto [shared, own, meta] = internal::capture(*state_, internal::CaptureScope::kModel);
-    internal::chief_does(strategy, "save", [&, &shared = shared, &meta = meta] {
-      internal::PosixFileSystem files;
-      internal::write_safetensors(files, path, internal::bytes_of_all(shared),
-                                  {{"format", "pt"}, {kMeta, meta}});
-    });
+  const internal::TrainingState now =
+      strategy.or_stop_all([&] { return internal::capture(*state_, internal::CaptureScope::kModel); });
+  internal::chief_does(strategy, "save", [&] {
+    internal::PosixFileSystem files;
+    internal::write_safetensors(files, path, internal::bytes_of_all(now.shared),
+                                {{"format", "pt"}, {kMeta, now.meta}});
   });
 }
 
 void Model::load(const std::string& path) {
   internal::StrategyImpl& strategy = state_->strategy.impl();
+  internal::NamedTensors tensors;
+  std::string meta;
+  internal::chief_does(strategy, "load", [&] {
+    internal::PosixFileSystem files;
+    const internal::SafetensorsFile file(files, path);
+    const auto found = file.metadata().find(kMeta);
+    if (found == file.metadata().end()) {
+      throw DataLoss(fmt::format(
+          "\"{}\" has weights, but not what Model::save() adds to them: use Model::load_weights()", path));
+    }
+    meta = found->second;
+    for (const internal::TensorEntry& entry : file.tensors()) {
+      const at::Tensor tensor = internal::empty_like_entry(entry);
+      file.read(entry, internal::writable_bytes(tensor));
+      tensors[entry.name] = tensor;
+    }
+  });
   strategy.or_stop_all([&] {
-    internal::NamedTensors tensors;
-    std::string meta;
-    internal::chief_does(strategy, "load", [&] {
-      internal::PosixFileSystem files;
-      const internal::SafetensorsFile file(files, path);
-      const auto found = file.metadata().find(kMeta);
-      if (found == file.metadata().end()) {
-        throw DataLoss(fmt::format(
-            "\"{}\" has weights, but not what Model::save() adds to them: use Model::load_weights()", path));
-      }
-      meta = found->second;
-      for (const internal::TensorEntry& entry : file.tensors()) {
-        const at::Tensor tensor = internal::empty_like_entry(entry);
-        file.read(entry, internal::writable_bytes(tensor));
-        tensors[entry.name] = tensor;
-      }
-    });
     if (internal::SyncGroup* tasks = strategy.tasks()) {
       meta = tasks->broadcast_text("load (meta)", meta);
       const at::Tensor line =

@@ -68,4 +68,12 @@ std::string epoch_line(const Progress& progress, const Logs& logs) {
                      format_duration(progress.seconds_per_step, "step"));
 }
 
+std::string cut_to(std::string line, std::size_t most) {
+  if (line.size() <= most) return line;
+  const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(line[i]) & 0xC0) == 0x80; };
+  while (most > 0 && continues(most)) --most;
+  line.resize(most);
+  return line;
+}
+
 }  // namespace tandem::internal

@@ -35,4 +35,7 @@ std::string bar_line(const Progress& progress, const Logs& logs);
 //   938/938 - 5s - loss: 0.1234 - 5s/epoch - 5ms/step
 std::string epoch_line(const Progress& progress, const Logs& logs);
 
+// At most so many bytes of it, without a part of a character at the end.
+std::string cut_to(std::string line, std::size_t most);
+
 }  // namespace tandem::internal

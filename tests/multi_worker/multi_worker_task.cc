@@ -7,12 +7,14 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <filesystem>
 #include <functional>
 #include <map>
 
 #include "base/sha256.h"
 #include "cli/cluster_flags.h"
 #include "cli/program.h"
+#include "support/temp_folder.h"
 #include "support/training.h"
 #include "tandem/tandem.h"
 
@@ -453,6 +455,31 @@ void sync_batch_norm(const Flags& flags) {
   say("to_one", largest_distance(values, train(mirrored(1))));
 }
 
+// Each task has a folder of its own: the chief's has the files, and all load what it reads.
+void saving(const Flags& flags) {
+  const auto strategy = join(flags);
+  const testing_support::TempFolder folder;
+  Model model = train_mixed(strategy, adam()).model;
+  const std::string digest = model.parameter_digest();
+  model.save_weights(folder.file("weights"));
+  model.save_torchscript(folder.file("model.pt"), torch::randn({2, 20}));
+  say("files", static_cast<double>(std::distance(std::filesystem::directory_iterator(folder.path()), {})));
+  const Values trained = model.values();
+  Values zeros = trained;
+  for (auto& [name, value] : zeros) value = torch::zeros_like(value);
+  model.set_values(zeros);
+  model.load_weights(folder.file("weights"));
+  say("loaded", model.parameter_digest() == digest ? 1 : 0);
+
+  // An error is everybody's, and the tasks go on together after it.
+  try {
+    model.load_weights(folder.file("nothing"));
+  } catch (const Error& error) {
+    say("error", error.what());
+  }
+  say("same_digest", model.parameter_digest());
+}
+
 void different_models(const Flags& flags) {
   const auto strategy = join(flags);
   const int rank = rank_of(strategy);
@@ -542,6 +569,7 @@ const std::map<std::string, std::function<void(const Flags&)>> kScenarios = {
     {"evaluation", evaluation},
     {"input", input},
     {"sync_batch_norm", sync_batch_norm},
+    {"saving", saving},
     {"different_models", different_models},
     {"throws_in_callback", [](const Flags& flags) { one_throws(flags, "callback"); }},
     {"throws_on_nan", [](const Flags& flags) { one_throws(flags, "nan"); }},

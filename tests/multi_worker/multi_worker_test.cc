@@ -192,6 +192,18 @@ TEST(MultiWorker, BatchNormCanBeSynchronisedOverTasks) {
   EXPECT_LT(all.number("to_one"), 1e-9);
 }
 
+TEST(MultiWorker, TheChiefWritesAndReadsWeightsForAll) {
+  const ClusterRun all = run(2, "saving", {"--replicas", "2"});
+  expect_done(all);
+  for (std::size_t task = 0; task < 2; ++task) {
+    EXPECT_EQ(all.number("files", task), task == 0 ? 2 : 0);
+    EXPECT_EQ(all.number("loaded", task), 1);
+    const std::string& error = all.figures[task].at("error");
+    EXPECT_NE(error.find("No such file"), std::string::npos) << error;
+    EXPECT_EQ(error.starts_with("worker:0: "), task == 1) << error;
+  }
+}
+
 TEST(MultiWorker, DifferentModelsAreRefusedAndBothNamed) {
   const ClusterRun all = run(2, "different_models");
   for (const std::string& line : all.last_lines) {

@@ -85,6 +85,7 @@ TEST(Programs, RefuseWrongFlagsWithOneLine) {
   expect_refusal("resnet_cifar_main", {"--num_gpus", "8"}, "use num_cpus 8");
   expect_refusal("resnet_cifar_main", {"--threads_per_replica", "-1"}, "threads_per_replica is -1");
   expect_refusal("mnist", {"--on_nan", "maybe"}, "expected stop or continue");
+  expect_refusal("mnist", {"--verbose", "3"}, "--verbose is \"3\": expected one of 0, 1, 2, auto");
 }
 
 TEST(Programs, RefuseWrongInputAfterNamingTheStrategy) {

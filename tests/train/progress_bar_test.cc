@@ -11,9 +11,10 @@ namespace {
 // A training run that takes the time it is told to.
 class ProgressBarTest : public testing::Test {
  protected:
-  void begin(const TrainingPlan& plan, bool redraw = true) {
-    bar_ =
-        progress_bar_with_clock({.redraw = redraw, .out = &out_, .interval = 0.05}, [this] { return now_; });
+  void begin(const TrainingPlan& plan, bool redraw = true) { begin(plan, {.redraw = redraw}); }
+  void begin(const TrainingPlan& plan, ProgressBarOptions options) {
+    options.out = &out_;
+    bar_ = progress_bar_with_clock(options, [this] { return now_; });
     bar_->on_train_begin(plan);
   }
   void step(std::int64_t index, double seconds, double loss = 2) {
@@ -131,6 +132,87 @@ TEST_F(ProgressBarTest, IsOneLinePerEpochInALog) {
   EXPECT_EQ(written(), "");
   end_epoch(2);
   EXPECT_EQ(written(), "3/3 - 5s - loss: 2.0000 - val_loss: 3.0000 - 5s/epoch - 1s/step\n");
+}
+
+TEST_F(ProgressBarTest, SaysHowFarALongEpochIsInALog) {
+  begin({.epochs = 2, .steps_per_epoch = 10}, /*redraw=*/false);
+  bar_->on_epoch_begin(0);
+  written();
+  for (int i = 0; i < 2; ++i) step(i, 14);
+  EXPECT_EQ(written(), "");
+  step(2, 14);
+  EXPECT_EQ(written(), " 3/10 [========>.....................] - ETA: 1:38 - loss: 2.0000\n");
+  for (int i = 3; i < 5; ++i) step(i, 14);
+  EXPECT_EQ(written(), "");
+  step(5, 14);
+  EXPECT_EQ(written(), " 6/10 [=================>............] - ETA: 56s - loss: 2.0000\n");
+  step(8, 42);
+  written();
+  step(9, 40);
+  EXPECT_EQ(written(), "") << "the epoch's own line says it";
+  end_epoch();
+  EXPECT_EQ(written().substr(0, 13), "10/10 - 166s ");
+  bar_->on_epoch_begin(1);
+  written();
+  step(0, 29);
+  EXPECT_EQ(written(), "") << "each epoch counts anew";
+}
+
+TEST_F(ProgressBarTest, SaysNothingWithinAnEpochIfThatIsWanted) {
+  begin({.steps_per_epoch = 10}, {.redraw = false, .line_interval = 0});
+  bar_->on_epoch_begin(0);
+  for (int i = 0; i < 5; ++i) step(i, 100);
+  EXPECT_EQ(written(), "");
+}
+
+TEST_F(ProgressBarTest, GoesOnInTheMiddleOfAnEpoch) {
+  begin({.epochs = 2, .steps_per_epoch = 10});
+  bar_->on_epoch_resume(1, 4);
+  EXPECT_EQ(written(), "Epoch 2/2\n");
+  step(4, 30);
+  EXPECT_EQ(written(), "\r 5/10 [==============>...............] - ETA: 2:30 - loss: 2.0000");
+  step(5, 2);
+  written();
+  step(6, 2);
+  EXPECT_EQ(written().substr(0, 49), "\r 7/10 [====================>.........] - ETA: 6s");
+  for (int i = 7; i < 10; ++i) step(i, 2);
+  written();
+  end_epoch();
+  EXPECT_EQ(written(), "\r10/10 [==============================] - 40s 2s/step - loss: 2.0000\n");
+}
+
+TEST_F(ProgressBarTest, EndsAnEpochOfWhichNothingWasLeft) {
+  begin({.steps_per_epoch = 10}, /*redraw=*/false);
+  bar_->on_epoch_resume(0, 10);
+  end_epoch();
+  EXPECT_EQ(written(), "10/10 - 0s - loss: 2.0000 - 0s/epoch - 0s/step\n");
+}
+
+TEST_F(ProgressBarTest, IsNeverWiderThanTheTerminalWhileItIsRedrawn) {
+  begin({.steps_per_epoch = 2}, {.columns = 42});
+  bar_->on_epoch_begin(0);
+  step(0, 1);
+  EXPECT_EQ(written(), "\r1/2 [==============>...............] - ET");
+  step(1, 1);
+  written();
+  end_epoch();
+  EXPECT_EQ(written(), "\r2/2 [==============================] - 2s 1s/step - loss: 2.0000\n");
+}
+
+TEST_F(ProgressBarTest, LeavesTheLineWhenTheTrainingEndsWithinAnEpoch) {
+  begin({.steps_per_epoch = 5});
+  bar_->on_epoch_begin(0);
+  step(0, 1);
+  written();
+  bar_->on_train_end({});
+  EXPECT_EQ(written(), "\n");
+  begin({.steps_per_epoch = 1});
+  bar_->on_epoch_begin(0);
+  step(0, 1);
+  end_epoch();
+  written();
+  bar_->on_train_end({});
+  EXPECT_EQ(written(), "");
 }
 
 TEST(ProgressBar, RunsOnTheRealClock) {

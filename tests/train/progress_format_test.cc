@@ -95,5 +95,12 @@ TEST(EpochLine, IsKerasForLogFiles) {
       "938/938 - 5s - loss: 0.1234 - 5s/epoch - 5ms/step");
 }
 
+TEST(CutTo, KeepsCharactersWhole) {
+  EXPECT_EQ(cut_to("abc", 3), "abc");
+  EXPECT_EQ(cut_to("abcd", 3), "abc");
+  EXPECT_EQ(cut_to("a\u00e9\u00e9", 4), "a\u00e9");
+  EXPECT_EQ(cut_to("\u00e9", 1), "");
+}
+
 }  // namespace
 }  // namespace tandem::internal

@@ -36,8 +36,6 @@ class CSVLoggerCallback final : public Callback {
     log_->add_epoch(epoch, {logs.begin(), logs.end()});
   }
 
-  void on_train_end(const Logs&) override { log_.reset(); }
-
   CallbackState state() const override {
     CallbackState state{.numbers = {{"size", log_ ? static_cast<double>(log_->size()) : 0}}};
     if (last_epoch_) {

@@ -53,7 +53,6 @@ class TensorBoardCallback final : public Callback {
     first_epoch_ = plan.initial_epoch;
     resumed_at_.reset();
     last_step_ = model().global_step();
-    preempted_ = false;
   }
 
   // The writers are opened later: only after this is it known whether the training goes on.
@@ -122,11 +121,8 @@ class TensorBoardCallback final : public Callback {
     }
   }
 
-  void on_resumable(const ResumePoint& point) override { preempted_ = point.preempted; }
-
   void on_train_end(const Logs&) override {
-    // A trial that goes on later is still running.
-    if (!preempted_) trial_.end_hparams(TrialStatus::kSuccess);
+    trial_.end_hparams(TrialStatus::kSuccess);
     close();
   }
 
@@ -162,7 +158,6 @@ class TensorBoardCallback final : public Callback {
   std::int64_t first_epoch_ = 0;
   std::optional<std::int64_t> resumed_at_;  // steps that were done then
   std::int64_t last_step_ = 0;
-  bool preempted_ = false;
   Epoch epoch_;
   Clock::time_point step_start_;
 };

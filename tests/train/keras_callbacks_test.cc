@@ -268,6 +268,29 @@ TEST_P(KerasCallbacks, GoOnWithTheFileOfKeras) {
   }
 }
 
+// Through real checkpoints, the last one made when the training is over.
+TEST_P(KerasCallbacks, GoOnWithMoreEpochs) {
+  const TempFolder folder;
+  const Strategy on = strategy();
+  const auto train = [&](const std::string& run, std::int64_t epochs) {
+    Model model = linear(on);
+    model.fit(
+        line(24).shuffle(24).batch(8),
+        {.epochs = epochs,
+         .callbacks = {script("val_loss", {3, 1, 2, 2, 2, 2}),
+                       ReduceLROnPlateau({.factor = 0.5, .patience = 2}),
+                       EarlyStopping({.patience = 4, .restore_best_weights = true}),
+                       CSVLogger({.filename = folder.file(run + ".csv")}),
+                       BackupAndRestore(
+                           {.backup_dir = folder.file(run), .save_freq = 100, .delete_checkpoint = false})},
+         .verbose = Verbose::kSilent});
+    return std::pair(read(folder.file(run + ".csv")), model.parameter_digest());
+  };
+  const auto expected = train("whole", 6);
+  EXPECT_NE(train("parts", 4), expected);
+  EXPECT_EQ(train("parts", 6), expected);
+}
+
 TEST(KerasCallbacksOfTasks, DecideAlikeAndWriteOnce) {
   const TempFolder folder;
   const std::string path = folder.file("log.csv");

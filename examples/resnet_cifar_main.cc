@@ -73,7 +73,7 @@ void train(const Flags& flags) {
   const bool real_data = !flags.use_synthetic_data && !flags.data_dir.empty();
   const auto figures = std::make_shared<RunFigures>();
   auto callbacks = flags.callbacks();
-  callbacks.push_back(tandem::learning_rate_scheduler(
+  callbacks.push_back(tandem::LearningRateScheduler(
       [&](std::int64_t epoch, double) { return scheduled_rate(epoch, flags.batch_size); }));
   callbacks.push_back(figures);
   model.fit(train_data, {.epochs = flags.epochs(real_data ? 182 : 1, train_data.cardinality()),
@@ -101,6 +101,5 @@ int main(int argc, char** argv) {
   app.add_flag("--use_synthetic_data", flags.use_synthetic_data,
                "Generated data of CIFAR-10's shape (default without --data_dir)");
   app.add_option("--resnet_size", flags.resnet_size, "20, 32, 44, 56 or 110")->capture_default_str();
-  return tandem::internal::run_program(app, argc, argv,
-                                       [&] { return flags.run([&] { train(flags); }); });
+  return tandem::internal::run_program(app, argc, argv, [&] { return flags.run([&] { train(flags); }); });
 }

@@ -7,9 +7,12 @@
 #include <iosfwd>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "tandem/monitor_mode.h"
 
 namespace tandem {
 
@@ -113,10 +116,89 @@ struct History {
   std::int64_t steps = 0;
 };
 
+// The callbacks of Keras, under its names and with its defaults (docs/callbacks.md). All throw
+// InvalidArgument for options that make no sense. Each serves one fit() at a time, and begins anew with the
+// next; in one that goes on from a checkpoint it goes on too. Files are written by the chief alone.
+
+struct EarlyStoppingOptions {
+  // A name in the logs. While there is none of that name nothing happens, but for one warning.
+  std::string monitor = "val_loss";
+  // A change by no more than this is no improvement.
+  double min_delta = 0;
+  // Epochs without improvement after which training stops.
+  std::int64_t patience = 0;
+  // A line in the log when it stops.
+  bool verbose = false;
+  // kAuto: kMax for names that end in "acc", "accuracy" or "auc".
+  MonitorMode mode = MonitorMode::kAuto;
+  // What must be reached, and not only improved towards, for the patience to begin anew.
+  std::optional<double> baseline = {};
+  // When it stops, the model gets back the values it had after the best epoch; they are kept on the CPU. A
+  // training that comes to its own end leaves the last ones.
+  bool restore_best_weights = false;
+  // Epochs before this one, counted from 0, do not count.
+  std::int64_t start_from_epoch = 0;
+};
+
+// Ends the training when a metric no longer gets better.
+std::shared_ptr<Callback> EarlyStopping(EarlyStoppingOptions options = {});
+
+struct ReduceLROnPlateauOptions {
+  // A name in the logs, as above.
+  std::string monitor = "val_loss";
+  // What the learning rate is multiplied with: between 0 and 1.
+  double factor = 0.1;
+  // Epochs without improvement after which it is.
+  std::int64_t patience = 10;
+  // A line in the log when it is.
+  bool verbose = false;
+  // kAuto: kMax for names that contain "acc".
+  MonitorMode mode = MonitorMode::kAuto;
+  // A change by no more than this is no improvement.
+  double min_delta = 1e-4;
+  // Epochs after a reduction that do not count.
+  std::int64_t cooldown = 0;
+  // The rate never falls below.
+  double min_lr = 0;
+};
+
+// Lowers the learning rate when a metric no longer gets better; adds "lr", the rate of the epoch, to the
+// logs.
+std::shared_ptr<Callback> ReduceLROnPlateau(ReduceLROnPlateauOptions options = {});
+
 // Sets the learning rate at the beginning of each epoch to schedule(epoch from 0, current rate); adds "lr" to
 // the logs. A rate that is negative or no number ends the training with InvalidArgument.
-std::shared_ptr<Callback> learning_rate_scheduler(
+std::shared_ptr<Callback> LearningRateScheduler(
     std::function<double(std::int64_t epoch, double learning_rate)> schedule);
+
+struct CSVLoggerOptions {
+  std::string filename;
+  // Between the cells of a line.
+  std::string separator = ",";
+  // Go on with a file that is there, under the header it has. Otherwise it begins anew.
+  bool append = false;
+};
+
+// A file with a line per epoch: its number from 0, and the logs as the callbacks before this one left them. A
+// file that cannot be written ends the training with NotFound at its beginning; a disk that is full later
+// only costs a warning. A training that goes on from a checkpoint cuts the lines of epochs it trains again.
+std::shared_ptr<Callback> CSVLogger(CSVLoggerOptions options);
+
+// Ends the training when the loss is infinite or no number. For FitOptions::on_nan = OnNan::kContinue:
+// otherwise fit() throws NonFiniteLoss before.
+std::shared_ptr<Callback> TerminateOnNaN();
+
+// The functions that are given are called as those of a Callback are; on_epoch_begin also for an epoch that
+// goes on after a restart.
+struct LambdaCallbackOptions {
+  std::function<void(std::int64_t epoch)> on_epoch_begin = {};
+  std::function<void(std::int64_t epoch, Logs& logs)> on_epoch_end = {};
+  std::function<void(const TrainingPlan& plan)> on_train_begin = {};
+  std::function<void(const Logs& logs)> on_train_end = {};
+  std::function<void(std::int64_t step)> on_train_batch_begin = {};
+  std::function<void(const TrainStep& step, const Logs& logs)> on_train_batch_end = {};
+};
+std::shared_ptr<Callback> LambdaCallback(LambdaCallbackOptions options);
 
 struct ProgressBarOptions {
   // Redrawn in place as Keras does, for a terminal. False: plain lines, for a pipe or a file.

@@ -33,3 +33,4 @@
 #include "tandem/strategy.h"
 #include "tandem/summary.h"
 #include "tandem/sync_batch_norm.h"
+#include "tandem/tensor_board.h"

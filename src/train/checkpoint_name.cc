@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -90,11 +89,6 @@ class Pattern {
 
 std::string checkpoint_name(const std::string& pattern, const CheckpointMoment& moment, LogValues logs) {
   return Pattern(pattern, moment, logs).filled();
-}
-
-std::string checkpoint_name_of_worker(const std::string& path, int task_index) {
-  const std::filesystem::path whole(path);
-  return (whole.parent_path() / fmt::format("workertemp_{}", task_index) / whole.filename()).string();
 }
 
 }  // namespace tandem::internal

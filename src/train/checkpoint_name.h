@@ -19,9 +19,4 @@ struct CheckpointMoment {
 // fit.
 std::string checkpoint_name(const std::string& pattern, const CheckpointMoment& moment, LogValues logs);
 
-// Where a task that is not the chief writes what the chief writes to `path`, to be deleted afterwards: a save
-// is something that all tasks do together, but only one of its files is to stay. As Keras names it:
-// "<folder>/workertemp_<index>/<file>".
-std::string checkpoint_name_of_worker(const std::string& path, int task_index);
-
 }  // namespace tandem::internal

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,10 @@ namespace tandem::internal {
 
 struct CsvLogOptions {
   std::string separator = ",";
-  // Go on with a file that is there, without a second header.
+  // Go on with a file that is there, under the header it has.
   bool append = false;
+  // For a training that goes on: what size() was then. Whole lines up to there stay, what came later is cut.
+  std::optional<std::uint64_t> resume_at = {};
 };
 
 // The file of Keras's CSVLogger, letter for letter: a line per epoch, under a header with "epoch" and the
@@ -27,6 +30,9 @@ class CsvLog {
   // The line is with the system when this returns. If the disk is full that is logged once, and the lines so
   // far are written with a later one.
   void add_epoch(std::int64_t epoch, LogValues logs);
+
+  // Of the file, in bytes.
+  std::uint64_t size() const { return file_.size(); }
 
  private:
   void add_line(const std::vector<std::string>& cells);

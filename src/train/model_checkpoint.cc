@@ -63,7 +63,7 @@ class ModelCheckpointCallback final : public Callback {
       std::filesystem::create_directories(std::filesystem::absolute(path).parent_path(), ignored);
     }
     if (options_.save_weights_only) {
-      model().save(path);  // DRAFT
+      model().save_weights(path);
     } else {
       model().save(path);
     }

@@ -38,9 +38,5 @@ TEST(LogsTest, NameWhatIsThereWhenAskedForAnother) {
   }
 }
 
-TEST(LearningRateSchedulerTest, RefusesAnEmptySchedule) {
-  EXPECT_THROW(learning_rate_scheduler({}), InvalidArgument);
-}
-
 }  // namespace
 }  // namespace tandem

@@ -57,11 +57,6 @@ TEST(CheckpointName, SaysWhatIsWrongWithThePattern) {
   EXPECT_NE(refusal("{epoch:{epoch}}").find("has the field {epoch:{epoch}: "), std::string::npos);
 }
 
-TEST(CheckpointName, OfAWorkerIsInAFolderOfItsOwn) {
-  EXPECT_EQ(checkpoint_name_of_worker("/models/weights.07", 2), "/models/workertemp_2/weights.07");
-  EXPECT_EQ(checkpoint_name_of_worker("weights", 1), "workertemp_1/weights");
-}
-
 TEST(PythonFloat, PrintsAsPythonDoes) {
   EXPECT_EQ(python_float(0), "0.0");
   EXPECT_EQ(python_float(-0.0), "-0.0");

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -61,6 +62,46 @@ TEST(CsvLog, BeginsAnewOrGoesOn) {
     EXPECT_EQ(read(folder.file("log.csv")).find("epoch,val_loss\r\n0,1.0\r\n1,1.0\r\n"), 0u);
   }
   EXPECT_EQ(read(folder.file("log.csv")), "epoch,val_loss\r\n0,1.0\r\n");
+}
+
+TEST(CsvLog, GoesOnUnderTheHeaderThatThereIs) {
+  const TempFolder folder;
+  const std::string path = folder.file("log.csv");
+  const std::string header = "epoch;\"val_a;b\";\"x\"\"y\"\r\n";
+  std::ofstream(path, std::ios::binary) << header;
+  CsvLog(path, {.separator = ";", .append = true}).add_epoch(3, Logs{{"x\"y", 1}, {"val_a;b", 2}, {"z", 3}});
+  EXPECT_EQ(read(path), header + "3;2.0;1.0\r\n");
+  // Another's file: as if there were none.
+  std::ofstream(path, std::ios::binary) << "a,b\n";
+  CsvLog(path, {.append = true}).add_epoch(3, Logs{{"val_loss", 1}});
+  EXPECT_EQ(read(path), "a,b\n3,1.0\r\n");
+}
+
+TEST(CsvLog, CutsWhatATrainingThatGoesOnHadNotWritten) {
+  const TempFolder folder;
+  const std::string path = folder.file("log.csv");
+  std::vector<std::uint64_t> sizes;
+  {
+    CsvLog log(path);
+    for (const int epoch : {0, 1, 2}) {
+      sizes.push_back(log.size());
+      log.add_epoch(epoch, Logs{{"val_loss", epoch}});
+    }
+  }
+  const auto go_on = [&](std::uint64_t size) {
+    CsvLog(path, {.resume_at = size}).add_epoch(5, Logs{{"val_loss", 5}});
+    return read(path);
+  };
+  const std::string one = "epoch,val_loss\r\n0,0.0\r\n";
+  EXPECT_EQ(go_on(sizes[2]), one + "1,1.0\r\n5,5.0\r\n");
+  EXPECT_EQ(go_on(sizes[2] - 1), one + "5,5.0\r\n");  // whole lines only
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(go_on(1000), one + "5,5.0\r\n5,5.0\r\n");
+  const std::string warning = testing::internal::GetCapturedStderr();
+  EXPECT_NE(warning.find("has 30 bytes, 970 less than"), std::string::npos) << warning;
+  EXPECT_EQ(go_on(0), "epoch,val_loss\r\n5,5.0\r\n");
+  std::filesystem::remove(path);
+  EXPECT_EQ(go_on(0), "epoch,val_loss\r\n5,5.0\r\n");
 }
 
 TEST(CsvLog, GivesAnEmptyFileItsHeader) {

@@ -147,7 +147,7 @@ TEST(FitTest, StopsWhenACallbackAsks) {
 
 TEST(FitTest, ChangesTheLearningRateOfEveryShard) {
   const auto schedule =
-      learning_rate_scheduler([](std::int64_t epoch, double) { return epoch == 0 ? 0.1 : 0.02; });
+      LearningRateScheduler([](std::int64_t epoch, double) { return epoch == 0 ? 0.1 : 0.02; });
   const auto train = [&](int replicas) {
     const auto strategy = mirrored(replicas);
     Model model = strategy.scope([] {

@@ -21,10 +21,11 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 && name[0] != '\0' ? name.data() : "localhost";
 }
 
-// Ten digits at least, so that names sort by time. The number tells the files of one process apart.
+// Ten digits at least, so that names sort by time. The number tells the files of one process apart, and sorts
+// those of one second.
 std::string new_name(double now) {
   static std::atomic<int> files{0};
-  return fmt::format("events.out.tfevents.{:010}.{}.{}.{}", static_cast<std::int64_t>(now), host_name(),
+  return fmt::format("events.out.tfevents.{:010}.{}.{}.{:04}", static_cast<std::int64_t>(now), host_name(),
                      getpid(), files++);
 }
 

@@ -112,7 +112,8 @@ TEST_P(TensorBoardOf, GroupsOfStepsHasAPointWhenSoManyHavePassed) {
   Model model = linear(strategy(), 0.1, /*steps_per_execution=*/3);
   model.fit(line(32).batch(4), with(TensorBoard({.log_dir = folder_.path(), .update_freq = 4}), 2));
   std::vector<std::int64_t> steps;
-  for (const auto& [step, value] : shown(train()).at("batch_loss")) steps.push_back(step);
+  const Curves curves = shown(train());
+  for (const auto& [step, value] : curves.at("batch_loss")) steps.push_back(step);
   EXPECT_EQ(steps, (std::vector<std::int64_t>{6, 8, 14, 16}));  // calls at 3, 6, 8, 11, 14, 16
 }
 
@@ -124,12 +125,12 @@ TEST_P(TensorBoardOf, TimeHasStepsPerSecond) {
   const Curves curves = shown(train());
   EXPECT_EQ(curves.at("batch_steps_per_second").size(), 4u);
   EXPECT_EQ(curves.at("epoch_steps_per_second").size(), 2u);
-  // An epoch is slower than its slowest step, and no faster than the quickest one.
+  // An epoch is no faster than the quicker of its steps.
   for (std::size_t epoch = 0; epoch < 2; ++epoch) {
     const auto& steps = curves.at("batch_steps_per_second");
     const float rate = curves.at("epoch_steps_per_second")[epoch].second;
     EXPECT_GT(rate, 0);
-    EXPECT_LT(rate, std::max(steps[2 * epoch].second, steps[2 * epoch + 1].second));
+    EXPECT_LE(rate, std::max(steps[2 * epoch].second, steps[2 * epoch + 1].second));
   }
 }
 

@@ -8,9 +8,12 @@
 #include "tandem/checkpoint.h"
 #include "tandem/communicator.h"
 #include "tandem/error.h"
+#include "tandem/tensor_board.h"
 
 namespace tandem::examples {
 namespace {
+
+constexpr std::int64_t kSummarySteps = 100;  // as RunConfig's save_summary_steps
 
 void require_positive(const char* flag, std::optional<std::int64_t> value) {
   if (value && *value < 1) throw InvalidArgument(fmt::format("--{} is {}: expected 1 or more", flag, *value));
@@ -148,7 +151,8 @@ std::vector<std::shared_ptr<Callback>> TrainingFlags::callbacks() const {
   return {BackupAndRestore({.backup_dir = folder + "/checkpoints",
                             .save_freq = save_checkpoints_steps,
                             .delete_checkpoint = false,
-                            .checkpoints = {.max_to_keep = keep_checkpoint_max}})};
+                            .checkpoints = {.max_to_keep = keep_checkpoint_max}}),
+          TensorBoard({.log_dir = folder, .write_steps_per_second = true, .update_freq = kSummarySteps})};
 }
 
 int TrainingFlags::run(const std::function<void()>& train) const {

@@ -47,6 +47,10 @@ struct PushMark {
 // Which pushes one shard has applied, so that none is applied twice however often it is sent, and none is
 // passed over without notice.
 //
+// The sender's part: a push that is settled settles all that it sent before, so their replies may be lost,
+// and it keeps every push from the oldest that is not settled on (for a replay: not durable). After a
+// reconnect it says hello, and sends again from the ledger's last_seq + 1 on.
+//
 // A pure state machine, without lock, clock or thread. The shard's owner asks decide(), applies what it says
 // to apply, and calls record(), all in the critical section that changes the shard; a snapshot taken in such
 // a section has both or neither.
@@ -81,7 +85,8 @@ class PushLedger {
   // rejected one may be computed again elsewhere.
   void record(const PushId& push, PushReply reply);
 
-  // The coordinator will not run any closure below `id` again.
+  // The coordinator will not run any closure below `id` again, and no worker keeps a push of one for a
+  // replay.
   void settle_closures_below(std::uint64_t id);
 
   // 0 for a worker that is not there.

@@ -28,6 +28,7 @@
 #include "tandem/multi_worker_mirrored_strategy.h"
 #include "tandem/one_device_strategy.h"
 #include "tandem/optimizers.h"
+#include "tandem/placement.h"
 #include "tandem/replica.h"
 #include "tandem/server.h"
 #include "tandem/strategy.h"

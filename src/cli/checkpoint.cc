@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "base/secret_file.h"
+#include "base/text_table.h"
 #include "checkpoint/checkpoint_store.h"
 #include "cli/checkpoint_diff.h"
 #include "cli/commands.h"
 #include "cli/program.h"
 #include "cli/tensor_set.h"
-#include "cli/text_table.h"
 #include "cluster/text.h"
 #include "tandem/error.h"
 

@@ -8,8 +8,8 @@
 #include <set>
 #include <vector>
 
+#include "base/text_table.h"
 #include "cli/task_names.h"
-#include "cli/text_table.h"
 
 namespace tandem::internal {
 namespace {

@@ -22,13 +22,15 @@ constexpr int kStepsBetween = 100;
 Model make_large(std::size_t megabytes) {
   const auto width = static_cast<std::int64_t>(1024);
   const auto layers = static_cast<std::int64_t>(megabytes) * 1024 * 1024 / 12 / (width * width);
-  Model model([&] {
-    torch::nn::Sequential net;
-    for (std::int64_t i = 0; i < std::max<std::int64_t>(layers, 1); ++i) {
-      net->push_back(torch::nn::Linear(torch::nn::LinearOptions(width, width).bias(false)));
-    }
-    return net;
-  }, {.seed = 1});
+  Model model(
+      [&] {
+        torch::nn::Sequential net;
+        for (std::int64_t i = 0; i < std::max<std::int64_t>(layers, 1); ++i) {
+          net->push_back(torch::nn::Linear(torch::nn::LinearOptions(width, width).bias(false)));
+        }
+        return net;
+      },
+      {.seed = 1});
   model.compile({.optimizer = optimizers::Adam(), .loss = losses::sparse_categorical_crossentropy()});
   return model;
 }
@@ -52,9 +54,10 @@ void hold_up(std::size_t megabytes, int rounds, const std::string& folder) {
                                                  }});
   const auto& whole = times[0];
   const auto& held = times[1];
-  fmt::print("{} MB: a save takes {:.0f} ms; one that does not wait for the disk holds training up for {:.0f} ms: "
-             "{:.1f} % (bar: 15 %)\n",
-             megabytes, 1e3 * median(whole), 1e3 * median(held), 100 * ratio(held, whole).median);
+  fmt::print(
+      "{} MB: a save takes {:.0f} ms; one that does not wait for the disk holds training up for {:.0f} ms: "
+      "{:.1f} % (bar: 15 %)\n",
+      megabytes, 1e3 * median(whole), 1e3 * median(held), 100 * ratio(held, whole).median);
 }
 
 // Small batches: the shorter the steps, the more of them a save costs.
@@ -73,12 +76,12 @@ void throughput(int rounds, const std::string& folder) {
     });
     return static_cast<double>(kStepsBetween * replicas * rows) / seconds;
   };
-  const auto speeds =
-      take_turns<double>(rounds, {[&] { return speed(false); }, [&] { return speed(true); }});
-  fmt::print("ResNet-20, {} x {} images: {:.1f} images/s, with a checkpoint every {} steps {:.1f}: it costs "
-             "{:.2f} % (bar: 2 %)\n",
-             replicas, rows, median(speeds[0]), kStepsBetween, median(speeds[1]),
-             100 * (1 - ratio(speeds[1], speeds[0]).median));
+  const auto speeds = take_turns<double>(rounds, {[&] { return speed(false); }, [&] { return speed(true); }});
+  fmt::print(
+      "ResNet-20, {} x {} images: {:.1f} images/s, with a checkpoint every {} steps {:.1f}: it costs "
+      "{:.2f} % (bar: 2 %)\n",
+      replicas, rows, median(speeds[0]), kStepsBetween, median(speeds[1]),
+      100 * (1 - ratio(speeds[1], speeds[0]).median));
 }
 
 }  // namespace
@@ -90,7 +93,9 @@ int main(int argc, char** argv) {
   int rounds = 7;
   std::string folder = std::filesystem::temp_directory_path().string();
   app.add_option("--megabytes", megabytes, "Of values")->check(CLI::Range(12, 100000))->capture_default_str();
-  app.add_option("--rounds", rounds, "Of each measurement")->check(CLI::Range(1, 100000))->capture_default_str();
+  app.add_option("--rounds", rounds, "Of each measurement")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
   app.add_option("--folder", folder, "On the disk to measure")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   try {

@@ -99,6 +99,5 @@ int main(int argc, char** argv) {
   app.add_option("--learning_rate", flags.learning_rate, "Adam's")->capture_default_str();
   app.add_flag("--compare_one_replica", flags.compare_one_replica,
                "Measure one replica alone too, at the end");
-  return tandem::internal::run_program(app, argc, argv,
-                                       [&] { return flags.run([&] { train(flags); }); });
+  return tandem::internal::run_program(app, argc, argv, [&] { return flags.run([&] { train(flags); }); });
 }

@@ -103,7 +103,8 @@ void TrainingFlags::check() const {
   require_positive("train_steps", train_steps);
   require_positive("save_checkpoints_steps", save_checkpoints_steps);
   if (keep_checkpoint_max < 0) {
-    throw InvalidArgument(fmt::format("--keep_checkpoint_max is {}: expected 0 or more", keep_checkpoint_max));
+    throw InvalidArgument(
+        fmt::format("--keep_checkpoint_max is {}: expected 0 or more", keep_checkpoint_max));
   }
   if (preempt_exit_code < 0 || preempt_exit_code > 255) {
     throw InvalidArgument(fmt::format("--preempt_exit_code is {}: expected 0 to 255", preempt_exit_code));

@@ -172,8 +172,8 @@ class Model {
 
   // The model with its optimizer's state, learning rate, step and seed, as one safetensors file that a model
   // of the same kind can load under any strategy. Nothing of a fit() that runs: see BackupAndRestore. The
-  // chief reads and writes; a file is replaced atomically. load() throws NotFound, InvalidArgument if the file
-  // is of another model or optimizer, DataLoss if it is damaged or has no state beside the weights.
+  // chief reads and writes; a file is replaced atomically. load() throws NotFound, InvalidArgument if the
+  // file is of another model or optimizer, DataLoss if it is damaged or has no state beside the weights.
   void save(const std::string& path);
   void load(const std::string& path);
 

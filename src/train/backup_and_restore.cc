@@ -32,11 +32,11 @@ class BackupAndRestoreCallback final : public Callback {
       const auto& resume = internal::ModelAccess::state(model()).resume;
       if (resume) saved_ = Place{resume->progress.epoch, resume->progress.step};
       if (model().strategy().is_chief()) {
-        internal::log_info("going on after step {}{}, from {}", restored->global_step,
-                           resume ? fmt::format(" (epoch {}, step {})", resume->progress.epoch + 1,
-                                                resume->progress.step)
-                                  : "",
-                           restored->path);
+        internal::log_info(
+            "going on after step {}{}, from {}", restored->global_step,
+            resume ? fmt::format(" (epoch {}, step {})", resume->progress.epoch + 1, resume->progress.step)
+                   : "",
+            restored->path);
       }
     }
     saved_step_ = model().global_step();

@@ -54,9 +54,9 @@ CheckpointManager::CheckpointManager(Model model, std::string directory, Checkpo
     throw InvalidArgument("CheckpointManager: the directory is empty: expected the path of a folder");
   }
   const auto strategy = internal::ModelAccess::state(model).strategy.impl().shared_from_this();
-  impl_ = std::make_unique<Impl>(
-      Impl{std::move(model), std::make_shared<internal::CheckpointSaver>(strategy, std::move(directory),
-                                                                         saver_options(options))});
+  impl_ = std::make_unique<Impl>(Impl{
+      std::move(model),
+      std::make_shared<internal::CheckpointSaver>(strategy, std::move(directory), saver_options(options))});
 }
 
 CheckpointManager::~CheckpointManager() {
@@ -78,7 +78,8 @@ void CheckpointManager::save_async() {
   Model::State& state = impl_->state();
   state.strategy.impl().or_stop_all([&] {
     impl_->finish_others();
-    impl_->saver->save(state.global_step, internal::capture(state, internal::CaptureScope::kTraining, impl_->datasets));
+    impl_->saver->save(state.global_step,
+                       internal::capture(state, internal::CaptureScope::kTraining, impl_->datasets));
     state.saver = impl_->saver;
   });
 }

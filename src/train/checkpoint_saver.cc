@@ -51,8 +51,8 @@ void CheckpointSaver::save(std::int64_t step, TrainingState state) {
   if (tasks()) {
     writing_ = std::async(std::launch::async, [this, shards = std::move(shards)] { return write(shards); });
   } else {
-    committing_ = std::async(std::launch::async,
-                             [this, shards = std::move(shards)] { commit_on_disk(write(shards)); });
+    committing_ =
+        std::async(std::launch::async, [this, shards = std::move(shards)] { commit_on_disk(write(shards)); });
   }
 }
 
@@ -127,7 +127,7 @@ void CheckpointSaver::commit_on_disk(std::vector<ShardSummary> summaries) {
     report(store_.commit(pending_, std::move(summaries), meta_));
     for (const std::string& warning : store_.prune().warnings) log_warning("{}", warning);
   } catch (const std::exception& error) {
-    report({.error = error.what()});
+    report({.error = fmt::format("checkpoint {} was not saved: {}", pending_.id.text(), error.what())});
   }
 }
 
@@ -137,7 +137,7 @@ void CheckpointSaver::report(const SaveResult& result) {
     last_good_ = pending_.id.text();
     return;
   }
-  log_warning("checkpoint {} could not be saved: {}; training goes on, {}", pending_.id.text(), result.error,
+  log_warning("{}; training goes on, {}", result.error,
               last_good_.empty() ? "nothing has been saved yet" : "the last good one is " + last_good_);
 }
 
@@ -196,6 +196,7 @@ std::optional<LoadedCheckpoint> CheckpointSaver::load() {
       if (restored) {
         for (const std::string& warning : restored->warnings) log_warning("{}", warning);
         found = loaded.folder;
+        last_good_ = loaded.id.text();
       }
     } catch (const NoUsableCheckpoint& error) {
       unusable = error.what();
@@ -211,8 +212,8 @@ std::optional<LoadedCheckpoint> CheckpointSaver::load() {
     loaded.folder = found;
     loaded.id = CheckpointId::parse(std::filesystem::path(found).filename().string()).value();
     loaded.meta = tasks()->broadcast_text("restore (meta)", loaded.meta);
-    const at::Tensor line =
-        tasks()->broadcast_bytes("restore (values)", tasks()->is_chief() ? pack(loaded.tensors) : at::Tensor());
+    const at::Tensor line = tasks()->broadcast_bytes(
+        "restore (values)", tasks()->is_chief() ? pack(loaded.tensors) : at::Tensor());
     if (!tasks()->is_chief()) loaded.tensors = unpack(line, tasks()->member(0));
   }
   return loaded;

@@ -3,11 +3,11 @@
 #include <filesystem>
 #include <optional>
 
-#include "base/log.h"
 #include "tandem/checkpoint.h"
 #include "tandem/error.h"
 #include "train/checkpoint_name.h"
 #include "train/checkpoint_rule.h"
+#include "train/monitored_metric.h"
 
 namespace tandem {
 namespace {
@@ -16,6 +16,7 @@ class ModelCheckpointCallback final : public Callback {
  public:
   explicit ModelCheckpointCallback(ModelCheckpointOptions options)
       : options_(std::move(options)),
+        metric_("ModelCheckpoint", options_.monitor),
         best_({.monitor = options_.monitor,
                .mode = options_.mode,
                .initial_value_threshold = options_.initial_value_threshold}) {
@@ -24,6 +25,8 @@ class ModelCheckpointCallback final : public Callback {
     }
     if (options_.save_freq) every_.emplace(*options_.save_freq);
   }
+
+  void on_train_begin(const TrainingPlan&) override { metric_.on_train_begin(); }
 
   void on_train_batch_end(const TrainStep& step, const Logs& logs) override {
     if (every_ && every_->end_batch(step.step)) save({.epoch = step.epoch, .batch = step.step}, logs);
@@ -40,21 +43,15 @@ class ModelCheckpointCallback final : public Callback {
   }
 
   void load_state(const CallbackState& state) override {
-    const auto found = state.numbers.find("best");
-    if (found != state.numbers.end()) best_.set_best(found->second);
+    if (const auto best = internal::remembered(state, "best")) best_.set_best(*best);
   }
 
  private:
   // Every task comes here alike; the logs are the same on all.
   void save(const internal::CheckpointMoment& moment, const Logs& logs) {
     if (options_.save_best_only) {
-      if (!logs.has(options_.monitor)) {
-        if (!std::exchange(warned_, true) && model().strategy().is_chief()) {
-          internal::log_warning("ModelCheckpoint saves nothing: the logs have no \"{}\"", options_.monitor);
-        }
-        return;
-      }
-      if (!best_.improves(logs.at(options_.monitor))) return;
+      const std::optional<double> value = metric_.in(logs, model());
+      if (!value || !best_.improves(*value)) return;
     }
     const std::string path = internal::checkpoint_name(
         options_.filepath, moment, std::vector<std::pair<std::string, double>>(logs.begin(), logs.end()));
@@ -70,9 +67,9 @@ class ModelCheckpointCallback final : public Callback {
   }
 
   ModelCheckpointOptions options_;
+  internal::MonitoredMetric metric_;
   internal::BestCheckpointRule best_;
   std::optional<internal::EveryBatches> every_;
-  bool warned_ = false;
 };
 
 }  // namespace

@@ -75,14 +75,10 @@ History history_from_json(const Json& json) {
 }
 
 Json progress_to_json(const TrainingProgress& progress) {
-  return {{"epoch", progress.epoch},
-          {"step", progress.step},
-          {"steps", progress.steps},
-          {"loss_sum", exactly(progress.loss_sum)},
-          {"rows", exactly(progress.rows)},
-          {"batch_size", progress.batch_size},
-          {"stopped", progress.stopped},
-          {"history", history_to_json(progress.history)}};
+  return {{"epoch", progress.epoch},        {"step", progress.step},
+          {"steps", progress.steps},        {"loss_sum", exactly(progress.loss_sum)},
+          {"rows", exactly(progress.rows)}, {"batch_size", progress.batch_size},
+          {"stopped", progress.stopped},    {"history", history_to_json(progress.history)}};
 }
 
 TrainingProgress progress_from_json(const Json& json) {
@@ -170,9 +166,9 @@ void check_names(const Variables& variables, const NamedTensors& values, const s
   for (const auto& [name, tensor] : variables.copy(0).buffers) ours.insert(name);
   for (const std::string& name : ours) {
     if (!values.contains(name)) {
-      throw InvalidArgument(
-          fmt::format("{} is of another model: it has no \"{}\"; use the folder of this model, or an empty one",
-                      source, name));
+      throw InvalidArgument(fmt::format(
+          "{} is of another model: it has no \"{}\"; use the folder of this model, or an empty one", source,
+          name));
     }
   }
   for (const auto& [name, tensor] : values) {
@@ -212,7 +208,8 @@ void apply_metrics(const Model::State& model, const NamedTensors& rest) {
     }
     const at::Tensor& totals = rest.at(metrics_name(replica));
     const auto& metrics = model.compiled->metrics;
-    if (totals.scalar_type() != at::kDouble || totals.numel() != static_cast<std::int64_t>(2 * metrics.size())) {
+    if (totals.scalar_type() != at::kDouble ||
+        totals.numel() != static_cast<std::int64_t>(2 * metrics.size())) {
       continue;  // compiled with other metrics: those begin anew
     }
     for (std::size_t i = 0; i < metrics.size(); ++i) {
@@ -241,9 +238,10 @@ std::optional<DatasetPosition> saved_position(const Model::State& model, const s
   if (!global && !same_tasks) {
     const std::int64_t before = meta.at("replicas").get<int>() / meta.at("tasks").get<int>();
     position.element = position.element / before * strategy.num_local_replicas();
-    log_warning("the data was shared among {} tasks and is now among {}: some examples of this epoch come "
-                "twice or not at all",
-                meta.at("tasks").get<int>(), strategy.num_tasks());
+    log_warning(
+        "the data was shared among {} tasks and is now among {}: some examples of this epoch come "
+        "twice or not at all",
+        meta.at("tasks").get<int>(), strategy.num_tasks());
   }
   return position;
 }
@@ -304,9 +302,10 @@ std::optional<Resume> apply(Model::State& model, const NamedTensors& tensors, co
   }
   std::optional<Resume> resume;
   if (meta.contains("progress")) {
-    resume = Resume{.progress = progress_from_json(meta.at("progress")),
-                    .callbacks = saved_callbacks(saved.rest, meta),
-                    .position = saved_position(model, kFitData, saved.rest, meta).value_or(DatasetPosition{})};
+    resume =
+        Resume{.progress = progress_from_json(meta.at("progress")),
+               .callbacks = saved_callbacks(saved.rest, meta),
+               .position = saved_position(model, kFitData, saved.rest, meta).value_or(DatasetPosition{})};
   }
   const auto seed = meta.at("seed").get<std::uint64_t>();
   const auto step = meta.at("global_step").get<std::int64_t>();

@@ -25,9 +25,18 @@ constexpr int kPeerLost = 75;
 
 // A small ResNet that saves after every second step.
 std::vector<std::string> flags(std::int64_t steps) {
-  return {"--train_steps", std::to_string(steps), "--batch_size",  "8",  "--threads_per_replica",
-          "1",             "--skip_eval",         "--seed",        "3",  "--save_checkpoints_steps",
-          "2",             "--distribution_strategy"};
+  return {"--train_steps",
+          std::to_string(steps),
+          "--batch_size",
+          "8",
+          "--threads_per_replica",
+          "1",
+          "--skip_eval",
+          "--seed",
+          "3",
+          "--save_checkpoints_steps",
+          "2",
+          "--distribution_strategy"};
 }
 
 nlohmann::json figures(const std::string& path) {

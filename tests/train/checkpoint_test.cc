@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "strategy/tasks_in_one_process.h"
 #include "support/errors.h"
 #include "support/file_size_limit.h"
 #include "support/temp_folder.h"
@@ -73,7 +74,8 @@ FitOptions silent(std::int64_t epochs, std::vector<std::shared_ptr<Callback>> ca
 }
 
 std::shared_ptr<Callback> backup(const TempFolder& folder, std::optional<std::int64_t> steps = {}) {
-  return BackupAndRestore({.backup_dir = folder.path() + "/ck", .save_freq = steps, .delete_checkpoint = false});
+  return BackupAndRestore(
+      {.backup_dir = folder.path() + "/ck", .save_freq = steps, .delete_checkpoint = false});
 }
 
 class Resume : public testing::TestWithParam<int> {};
@@ -131,8 +133,9 @@ TEST(BackupAndRestore, GoesOnWithinDataThatOutlastsAnEpoch) {
   undisturbed.fit(data().repeat(), options({}));
   for (const std::int64_t at : {4, 5, 9}) {
     const TempFolder folder;
-    EXPECT_THROW(make(strategy).fit(data().repeat(), options({backup(folder, 1), std::make_shared<Killer>(at)})),
-                 Killed);
+    EXPECT_THROW(
+        make(strategy).fit(data().repeat(), options({backup(folder, 1), std::make_shared<Killer>(at)})),
+        Killed);
     Model model = make(strategy);
     model.fit(data().repeat(), options({backup(folder, 1)}));
     EXPECT_EQ(model.parameter_digest(), undisturbed.parameter_digest()) << at;
@@ -204,7 +207,8 @@ TEST(CheckpointManager, RestoresUnderAnotherStrategy) {
       const auto after = state(model);
       ASSERT_EQ(before.size(), after.size());
       for (const auto& [name, slots] : before) {
-        for (const auto& [slot, tensor] : slots) EXPECT_TRUE(tensor.equal(after.at(name).at(slot))) << name << slot;
+        for (const auto& [slot, tensor] : slots)
+          EXPECT_TRUE(tensor.equal(after.at(name).at(slot))) << name << slot;
       }
     }
   }
@@ -265,13 +269,15 @@ TEST(CheckpointManager, RefusesWhatIsOfAnotherModelOrOptimizer) {
   CheckpointManager(model, folder.path()).save();
 
   Model other([] { return torch::nn::Linear(3, 2); });
-  EXPECT_EQ(message_of<InvalidArgument>([&] { CheckpointManager(other, folder.path()).restore(); }),
-            "checkpoint step 8 g1 is of another model: it has no \"bias\"; use the folder of this model, or an "
-            "empty one");
+  EXPECT_EQ(
+      message_of<InvalidArgument>([&] { CheckpointManager(other, folder.path()).restore(); }),
+      "checkpoint step 8 g1 is of another model: it has no \"bias\"; use the folder of this model, or an "
+      "empty one");
   Model sgd = make(mirrored(1), optimizers::SGD({.learning_rate = 0.1}));
-  EXPECT_EQ(message_of<InvalidArgument>([&] { CheckpointManager(sgd, folder.path()).restore(); }),
-            "checkpoint step 8 g1 was saved with the optimizer Adam, and this model is compiled with SGD: use "
-            "the same one, or load the weights alone (Model::load_weights)");
+  EXPECT_EQ(
+      message_of<InvalidArgument>([&] { CheckpointManager(sgd, folder.path()).restore(); }),
+      "checkpoint step 8 g1 was saved with the optimizer Adam, and this model is compiled with SGD: use "
+      "the same one, or load the weights alone (Model::load_weights)");
 }
 
 TEST(CheckpointManager, GoesOnTrainingWhenTheDiskDoesNotTakeIt) {
@@ -281,15 +287,34 @@ TEST(CheckpointManager, GoesOnTrainingWhenTheDiskDoesNotTakeIt) {
   EXPECT_NE(required.save(), "");
   {
     const FileSizeLimit full(2000);
-    model.fit(data(), silent(1, {BackupAndRestore({.backup_dir = folder.path(), .save_freq = 1,
-                                                   .delete_checkpoint = false})}));
+    model.fit(data(),
+              silent(1, {BackupAndRestore(
+                            {.backup_dir = folder.path(), .save_freq = 1, .delete_checkpoint = false})}));
     EXPECT_EQ(model.global_step(), 8);
     EXPECT_EQ(required.save(), "");
     EXPECT_EQ(required.save(), "");
     EXPECT_THROW(required.save(), DataLoss);
   }
   EXPECT_EQ(CheckpointManager(model, folder.path()).restore()->global_step, 0);
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 2);  // and "latest"
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()),
+            2);  // and "latest"
+}
+
+TEST(CheckpointManager, OfOneTaskAloneIsAnErrorForAll) {
+  const TempFolder folder;
+  std::vector<std::string> errors(2);
+  testing_support::run_tasks(2, 1, {}, [&](Strategy& strategy, int rank) {
+    errors[static_cast<std::size_t>(rank)] = message_of<Error>([&] {
+      Model model = make(strategy);
+      DistributedDataset batches = strategy.distribute(data());
+      if (rank == 0) CheckpointManager(model, folder.path()).save();
+      while (true) model.train_step(batches.next());
+    });
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("worker:"), std::string::npos) << error;
+    EXPECT_NE(error.find("buffers"), std::string::npos) << error;  // what it does, and the other does not
+  }
 }
 
 TEST(ModelFile, HoldsTheOptimizerToo) {
@@ -309,10 +334,11 @@ TEST(ModelCheckpoint, WritesTheBestUnderItsName) {
   const TempFolder folder;
   Model model = make(mirrored(2));
   const History history = model.fit(
-      data(), silent(4, {ModelCheckpoint({.filepath = folder.path() + "/sub/all.{epoch:02d}-{loss:.3f}",
-                                          .save_weights_only = true}),
-                         ModelCheckpoint({.filepath = folder.path() + "/best", .monitor = "loss",
-                                          .save_best_only = true})}));
+      data(),
+      silent(4, {ModelCheckpoint({.filepath = folder.path() + "/sub/all.{epoch:02d}-{loss:.3f}",
+                                  .save_weights_only = true}),
+                 ModelCheckpoint(
+                     {.filepath = folder.path() + "/best", .monitor = "loss", .save_best_only = true})}));
   EXPECT_TRUE(fs::exists(fmt::format("{}/sub/all.02-{:.3f}", folder.path(), history.history.at("loss")[1])));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path() + "/sub"), fs::directory_iterator()), 4);
   EXPECT_TRUE(fs::exists(folder.path() + "/best"));

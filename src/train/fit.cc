@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "data/auto_shard.h"
@@ -140,12 +141,19 @@ class Fit {
     for (std::size_t i = 0; i < callbacks_.size() && i < resume.callbacks.size(); ++i) {
       if (!resume.callbacks[i].empty()) callbacks_[i]->load_state(resume.callbacks[i]);
     }
+    DatasetPosition position = resume.position;
+    if (const std::int64_t before = std::exchange(progress_.batch_size, *data_.batch_size());
+        before != progress_.batch_size) {
+      position.element = position.element * before / progress_.batch_size;
+      progress_.step = progress_.step * before / progress_.batch_size;
+      internal::log_warning("the global batch was {} and is {}: the epoch goes on at the same example",
+                            before, progress_.batch_size);
+    }
     if (progress_.epoch >= options_.epochs) return;
     // An epoch that begins anew needs the old place only if the data goes on across epochs.
     if (progress_.step == 0 && !options_.steps_per_epoch) return;
-    batches_.emplace(
-        model_.strategy().distribute(data_, {.seed = model_.seed(), .epoch = resume.position.epoch}));
-    batches_->seek(resume.position);
+    batches_.emplace(model_.strategy().distribute(data_, {.seed = model_.seed(), .epoch = position.epoch}));
+    batches_->seek(position);
   }
 
   // Callbacks run on every task; what one of them asks for, all do.

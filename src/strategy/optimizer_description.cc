@@ -1,0 +1,150 @@
+#include "strategy/optimizer_description.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "tandem/error.h"
+
+namespace tandem::internal {
+namespace {
+
+namespace optim = torch::optim;
+using Json = nlohmann::json;
+
+// Calls field(name, getter, setter) for each option that changes what a step does.
+template <typename Field>
+void visit(const optim::SGDOptions&, Field field) {
+  using Options = optim::SGDOptions;
+  field("lr", [](Options& o) -> double& { return o.lr(); });
+  field("momentum", [](Options& o) -> double& { return o.momentum(); });
+  field("dampening", [](Options& o) -> double& { return o.dampening(); });
+  field("weight_decay", [](Options& o) -> double& { return o.weight_decay(); });
+  field("nesterov", [](Options& o) -> bool& { return o.nesterov(); });
+}
+template <typename Options, typename Field>
+void visit_adam(const Options&, Field field) {
+  field("lr", [](Options& o) -> double& { return o.lr(); });
+  field("beta_1", [](Options& o) -> double& { return std::get<0>(o.betas()); });
+  field("beta_2", [](Options& o) -> double& { return std::get<1>(o.betas()); });
+  field("eps", [](Options& o) -> double& { return o.eps(); });
+  field("weight_decay", [](Options& o) -> double& { return o.weight_decay(); });
+  field("amsgrad", [](Options& o) -> bool& { return o.amsgrad(); });
+}
+template <typename Field>
+void visit(const optim::AdamOptions& options, Field field) {
+  visit_adam(options, field);
+}
+template <typename Field>
+void visit(const optim::AdamWOptions& options, Field field) {
+  visit_adam(options, field);
+}
+template <typename Field>
+void visit(const optim::RMSpropOptions&, Field field) {
+  using Options = optim::RMSpropOptions;
+  field("lr", [](Options& o) -> double& { return o.lr(); });
+  field("alpha", [](Options& o) -> double& { return o.alpha(); });
+  field("eps", [](Options& o) -> double& { return o.eps(); });
+  field("weight_decay", [](Options& o) -> double& { return o.weight_decay(); });
+  field("momentum", [](Options& o) -> double& { return o.momentum(); });
+  field("centered", [](Options& o) -> bool& { return o.centered(); });
+}
+template <typename Field>
+void visit(const optim::AdagradOptions&, Field field) {
+  using Options = optim::AdagradOptions;
+  field("lr", [](Options& o) -> double& { return o.lr(); });
+  field("lr_decay", [](Options& o) -> double& { return o.lr_decay(); });
+  field("weight_decay", [](Options& o) -> double& { return o.weight_decay(); });
+  field("initial_accumulator_value", [](Options& o) -> double& { return o.initial_accumulator_value(); });
+  field("eps", [](Options& o) -> double& { return o.eps(); });
+}
+
+template <typename Optimizer, typename Options>
+struct DescribedKind {
+  const char* name;
+  using optimizer_type = Optimizer;
+  using options_type = Options;
+};
+constexpr auto kDescribedKinds = std::make_tuple(
+    DescribedKind<optim::SGD, optim::SGDOptions>{"SGD"}, DescribedKind<optim::Adam, optim::AdamOptions>{"Adam"},
+    DescribedKind<optim::AdamW, optim::AdamWOptions>{"AdamW"},
+    DescribedKind<optim::RMSprop, optim::RMSpropOptions>{"RMSprop"},
+    DescribedKind<optim::Adagrad, optim::AdagradOptions>{"Adagrad"});
+
+// Calls fn for the kind that fits; false if none does.
+template <typename Fits, typename Fn>
+bool with_described_kind(Fits fits, Fn fn) {
+  return std::apply([&](const auto&... kind) { return ((fits(kind) ? (fn(kind), true) : false) || ...); },
+                    kDescribedKinds);
+}
+
+// Every bit of it: JSON numbers promise less.
+std::string digits_of(double value) {
+  return fmt::format("{}", value);
+}
+
+void parse(const Json& json, const char* name, double& value) {
+  const auto& text = json.at(name).get_ref<const std::string&>();
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw InvalidArgument(fmt::format("the optimizer's {} is \"{}\": expected a number", name, text));
+  }
+}
+void parse(const Json& json, const char* name, bool& value) {
+  value = json.at(name).get<bool>();
+}
+
+}  // namespace
+
+std::string describe_optimizer(const optim::Optimizer& optimizer) {
+  Json description;
+  const bool known = with_described_kind(
+      [&]<typename Kind>(const Kind&) {
+        return dynamic_cast<const typename Kind::optimizer_type*>(&optimizer) != nullptr;
+      },
+      [&]<typename Kind>(const Kind& kind) {
+        description["kind"] = kind.name;
+        for (const auto& group : optimizer.param_groups()) {
+          auto options = static_cast<const typename Kind::options_type&>(group.options());
+          Json& fields = description["groups"].emplace_back();
+          visit(options, [&](const char* name, auto member) {
+            if constexpr (std::is_same_v<decltype(member(options)), double&>) {
+              fields[name] = digits_of(member(options));
+            } else {
+              fields[name] = member(options);
+            }
+          });
+        }
+      });
+  if (!known) {
+    throw InvalidArgument(
+        "parameter servers cannot run this optimizer: expected SGD, Adam, AdamW, RMSprop or Adagrad");
+  }
+  return description.dump();
+}
+
+std::unique_ptr<optim::Optimizer> optimizer_from_description(const std::string& description, int group,
+                                                             std::vector<at::Tensor> tensors) try {
+  const Json json = Json::parse(description);
+  const auto& name = json.at("kind").get_ref<const std::string&>();
+  const Json& fields = json.at("groups").at(static_cast<std::size_t>(group));
+  std::unique_ptr<optim::Optimizer> optimizer;
+  const bool known =
+      with_described_kind([&](const auto& kind) { return name == kind.name; },
+                          [&]<typename Kind>(const Kind&) {
+                            typename Kind::options_type options;
+                            visit(options, [&](const char* field, auto member) {
+                              parse(fields, field, member(options));
+                            });
+                            optimizer = std::make_unique<typename Kind::optimizer_type>(std::move(tensors), options);
+                          });
+  if (!known) throw InvalidArgument(fmt::format("there is no optimizer \"{}\"", name));
+  return optimizer;
+} catch (const Json::exception& error) {
+  throw InvalidArgument(fmt::format("this is no description of an optimizer: {}", error.what()));
+}
+
+}  // namespace tandem::internal

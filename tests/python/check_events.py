@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import os
 import re
 import struct
 import subprocess
@@ -18,6 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.util import tensor_util
 
+NAME = os.path.splitext(os.path.basename(sys.argv[0]))[0]  # check_saved.py uses parts of this
 RATES = ["0.02", "0.1", "0.5"]
 checks = 0
 
@@ -26,7 +28,7 @@ def check(holds, what):
     global checks
     checks += 1
     if not holds:
-        sys.exit("check_events: this does not hold: " + what)
+        sys.exit(NAME + ": this does not hold: " + what)
 
 
 def accumulate(folder):
@@ -185,4 +187,5 @@ def main(logs):
     print("check_events: TensorBoard reads everything (%d checks)" % checks)
 
 
-main(sys.argv[1])
+if __name__ == "__main__":
+    main(sys.argv[1])

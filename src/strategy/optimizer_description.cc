@@ -15,9 +15,9 @@ namespace {
 namespace optim = torch::optim;
 using Json = nlohmann::json;
 
-// Calls field(name, getter, setter) for each option that changes what a step does.
+// Calls field(name, how to reach it) for each option that changes what a step does.
 template <typename Field>
-void visit(const optim::SGDOptions&, Field field) {
+void visit_options(const optim::SGDOptions&, Field field) {
   using Options = optim::SGDOptions;
   field("lr", [](Options& o) -> double& { return o.lr(); });
   field("momentum", [](Options& o) -> double& { return o.momentum(); });
@@ -26,7 +26,7 @@ void visit(const optim::SGDOptions&, Field field) {
   field("nesterov", [](Options& o) -> bool& { return o.nesterov(); });
 }
 template <typename Options, typename Field>
-void visit_adam(const Options&, Field field) {
+void visit_adam_options(const Options&, Field field) {
   field("lr", [](Options& o) -> double& { return o.lr(); });
   field("beta_1", [](Options& o) -> double& { return std::get<0>(o.betas()); });
   field("beta_2", [](Options& o) -> double& { return std::get<1>(o.betas()); });
@@ -35,15 +35,15 @@ void visit_adam(const Options&, Field field) {
   field("amsgrad", [](Options& o) -> bool& { return o.amsgrad(); });
 }
 template <typename Field>
-void visit(const optim::AdamOptions& options, Field field) {
-  visit_adam(options, field);
+void visit_options(const optim::AdamOptions& options, Field field) {
+  visit_adam_options(options, field);
 }
 template <typename Field>
-void visit(const optim::AdamWOptions& options, Field field) {
-  visit_adam(options, field);
+void visit_options(const optim::AdamWOptions& options, Field field) {
+  visit_adam_options(options, field);
 }
 template <typename Field>
-void visit(const optim::RMSpropOptions&, Field field) {
+void visit_options(const optim::RMSpropOptions&, Field field) {
   using Options = optim::RMSpropOptions;
   field("lr", [](Options& o) -> double& { return o.lr(); });
   field("alpha", [](Options& o) -> double& { return o.alpha(); });
@@ -53,7 +53,7 @@ void visit(const optim::RMSpropOptions&, Field field) {
   field("centered", [](Options& o) -> bool& { return o.centered(); });
 }
 template <typename Field>
-void visit(const optim::AdagradOptions&, Field field) {
+void visit_options(const optim::AdagradOptions&, Field field) {
   using Options = optim::AdagradOptions;
   field("lr", [](Options& o) -> double& { return o.lr(); });
   field("lr_decay", [](Options& o) -> double& { return o.lr_decay(); });
@@ -68,11 +68,12 @@ struct DescribedKind {
   using optimizer_type = Optimizer;
   using options_type = Options;
 };
-constexpr auto kDescribedKinds = std::make_tuple(
-    DescribedKind<optim::SGD, optim::SGDOptions>{"SGD"}, DescribedKind<optim::Adam, optim::AdamOptions>{"Adam"},
-    DescribedKind<optim::AdamW, optim::AdamWOptions>{"AdamW"},
-    DescribedKind<optim::RMSprop, optim::RMSpropOptions>{"RMSprop"},
-    DescribedKind<optim::Adagrad, optim::AdagradOptions>{"Adagrad"});
+constexpr auto kDescribedKinds =
+    std::make_tuple(DescribedKind<optim::SGD, optim::SGDOptions>{"SGD"},
+                    DescribedKind<optim::Adam, optim::AdamOptions>{"Adam"},
+                    DescribedKind<optim::AdamW, optim::AdamWOptions>{"AdamW"},
+                    DescribedKind<optim::RMSprop, optim::RMSpropOptions>{"RMSprop"},
+                    DescribedKind<optim::Adagrad, optim::AdagradOptions>{"Adagrad"});
 
 // Calls fn for the kind that fits; false if none does.
 template <typename Fits, typename Fn>
@@ -86,14 +87,14 @@ std::string digits_of(double value) {
   return fmt::format("{}", value);
 }
 
-void parse(const Json& json, const char* name, double& value) {
+void parse_option(const Json& json, const char* name, double& value) {
   const auto& text = json.at(name).get_ref<const std::string&>();
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) {
     throw InvalidArgument(fmt::format("the optimizer's {} is \"{}\": expected a number", name, text));
   }
 }
-void parse(const Json& json, const char* name, bool& value) {
+void parse_option(const Json& json, const char* name, bool& value) {
   value = json.at(name).get<bool>();
 }
 
@@ -110,7 +111,7 @@ std::string describe_optimizer(const optim::Optimizer& optimizer) {
         for (const auto& group : optimizer.param_groups()) {
           auto options = static_cast<const typename Kind::options_type&>(group.options());
           Json& fields = description["groups"].emplace_back();
-          visit(options, [&](const char* name, auto member) {
+          visit_options(options, [&](const char* name, auto member) {
             if constexpr (std::is_same_v<decltype(member(options)), double&>) {
               fields[name] = digits_of(member(options));
             } else {
@@ -132,15 +133,14 @@ std::unique_ptr<optim::Optimizer> optimizer_from_description(const std::string& 
   const auto& name = json.at("kind").get_ref<const std::string&>();
   const Json& fields = json.at("groups").at(static_cast<std::size_t>(group));
   std::unique_ptr<optim::Optimizer> optimizer;
-  const bool known =
-      with_described_kind([&](const auto& kind) { return name == kind.name; },
-                          [&]<typename Kind>(const Kind&) {
-                            typename Kind::options_type options;
-                            visit(options, [&](const char* field, auto member) {
-                              parse(fields, field, member(options));
-                            });
-                            optimizer = std::make_unique<typename Kind::optimizer_type>(std::move(tensors), options);
-                          });
+  const bool known = with_described_kind(
+      [&](const auto& kind) { return name == kind.name; },
+      [&]<typename Kind>(const Kind&) {
+        typename Kind::options_type options(1.0);
+        visit_options(options,
+                      [&](const char* field, auto member) { parse_option(fields, field, member(options)); });
+        optimizer = std::make_unique<typename Kind::optimizer_type>(std::move(tensors), options);
+      });
   if (!known) throw InvalidArgument(fmt::format("there is no optimizer \"{}\"", name));
   return optimizer;
 } catch (const Json::exception& error) {

@@ -38,8 +38,7 @@ TorchShardStore::~TorchShardStore() = default;
 void TorchShardStore::create(const ps::PlacementPlan& plan, int ps, const std::string& optimizer) {
   std::vector<std::unique_ptr<Held>> shards(plan.shards().size());
   for (const std::size_t id : plan.shards_on(ps)) {
-    const ps::PlanVariable& variable =
-        plan.variables()[static_cast<std::size_t>(plan.shards()[id].variable)];
+    const ps::PlanVariable& variable = plan.variables()[static_cast<std::size_t>(plan.shards()[id].variable)];
     const std::string name = plan.shard_name(id);
     const at::ScalarType dtype = dtype_from_name(name, variable.dtype);
     if (!at::isFloatingType(dtype)) {
@@ -74,8 +73,8 @@ void TorchShardStore::apply(std::size_t shard, const ps::Update& update) {
   std::vector<std::int64_t> sizes = mine.values.sizes().vec();
   if (update.kind == ps::PayloadKind::kRows) sizes.front() = static_cast<std::int64_t>(update.row_ids.size());
   // Only read, and gone from the optimizer before this returns.
-  const at::Tensor gradient = at::from_blob(const_cast<std::byte*>(update.values.data()), sizes,
-                                            mine.values.options());
+  const at::Tensor gradient =
+      at::from_blob(const_cast<std::byte*>(update.values.data()), sizes, mine.values.options());
   set_rate(*mine.optimizer, update.learning_rate);
   if (update.kind == ps::PayloadKind::kRows) {
     apply_rows(mine, gradient, update.row_ids);
@@ -121,8 +120,8 @@ std::vector<ps::StateTensor> TorchShardStore::state(std::size_t shard) {
   const OptimizerSlots slots = get_slots(*mine.optimizer, mine.values);
   std::vector<ps::StateTensor> state;
   for (const auto& [name, tensor] : slots.tensors) {
-    state.push_back({name, dtype_name(mine.name, tensor.scalar_type()), tensor.sizes().vec(),
-                     writable_bytes(tensor)});
+    state.push_back(
+        {name, dtype_name(mine.name, tensor.scalar_type()), tensor.sizes().vec(), writable_bytes(tensor)});
   }
   mine.counters = slots.counters;
   for (const auto& [name, value] : mine.counters) {

@@ -77,7 +77,8 @@ INSTANTIATE_TEST_SUITE_P(
           return make<optim::RMSprop>(std::move(t), optim::RMSpropOptions(0.01).centered(true).momentum(0.5));
         }),
         MakeOptimizer([](std::vector<at::Tensor> t) {
-          return make<optim::Adagrad>(std::move(t), optim::AdagradOptions(0.1).initial_accumulator_value(0.2));
+          return make<optim::Adagrad>(std::move(t),
+                                      optim::AdagradOptions(0.1).initial_accumulator_value(0.2));
         })));
 
 TEST_P(ShardStoreWith, UpdatesAsTheOptimizerItselfToTheLastBit) {
@@ -132,7 +133,8 @@ TEST_P(ShardStoreWith, UpdatesRowsAloneAndLeavesTheOthers) {
 TEST(OptimizerDescription, KeepsTheGroups) {
   const at::Tensor a = at::zeros({2}), b = at::zeros({2});
   std::vector<optim::OptimizerParamGroup> groups;
-  groups.emplace_back(std::vector<at::Tensor>{a}, std::make_unique<optim::SGDOptions>(optim::SGDOptions(0.1).weight_decay(0.5)));
+  groups.emplace_back(std::vector<at::Tensor>{a},
+                      std::make_unique<optim::SGDOptions>(optim::SGDOptions(0.1).weight_decay(0.5)));
   groups.emplace_back(std::vector<at::Tensor>{b}, std::make_unique<optim::SGDOptions>(0.1));
   const std::string text = describe_optimizer(optim::SGD(groups, optim::SGDOptions(0.1)));
   for (const int group : {0, 1}) {

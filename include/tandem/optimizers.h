@@ -102,11 +102,23 @@ struct AdagradOptions {
   DecayFilter decay_filter = {};
 };
 
+// TensorFlow's, for linear models above all: libtorch has none.
+struct FtrlOptions {
+  double learning_rate = 0.001;
+  double learning_rate_power = -0.5;  // 0 or below; 0: a rate that stays
+  double initial_accumulator_value = 0.1;
+  double l1_regularization_strength = 0.0;
+  double l2_regularization_strength = 0.0;
+  double l2_shrinkage_regularization_strength = 0.0;
+  double beta = 0.0;
+};
+
 Optimizer SGD(SGDOptions options = {});
 Optimizer Adam(AdamOptions options = {});
 Optimizer AdamW(AdamWOptions options = {});
 Optimizer RMSprop(RMSpropOptions options = {});
 Optimizer Adagrad(AdagradOptions options = {});
+Optimizer Ftrl(FtrlOptions options = {});
 
 // Any other libtorch optimizer: make(parameters) is called once per replica, and beforehand on a single
 // value, to see what it makes. It runs whole on each replica, on identical summed gradients, so it must be

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "strategy/ftrl.h"
 #include "tandem/error.h"
 
 namespace tandem::internal {
@@ -62,6 +63,18 @@ void visit_options(const optim::AdagradOptions&, Field field) {
   field("eps", [](Options& o) -> double& { return o.eps(); });
 }
 
+template <typename Field>
+void visit_options(const FtrlTorchOptions&, Field field) {
+  using Options = FtrlTorchOptions;
+  field("lr", [](Options& o) -> double& { return o.lr(); });
+  field("lr_power", [](Options& o) -> double& { return o.lr_power(); });
+  field("initial_accumulator_value", [](Options& o) -> double& { return o.initial_accumulator_value(); });
+  field("l1", [](Options& o) -> double& { return o.l1(); });
+  field("l2", [](Options& o) -> double& { return o.l2(); });
+  field("l2_shrinkage", [](Options& o) -> double& { return o.l2_shrinkage(); });
+  field("beta", [](Options& o) -> double& { return o.beta(); });
+}
+
 template <typename Optimizer, typename Options>
 struct DescribedKind {
   const char* name;
@@ -73,7 +86,8 @@ constexpr auto kDescribedKinds =
                     DescribedKind<optim::Adam, optim::AdamOptions>{"Adam"},
                     DescribedKind<optim::AdamW, optim::AdamWOptions>{"AdamW"},
                     DescribedKind<optim::RMSprop, optim::RMSpropOptions>{"RMSprop"},
-                    DescribedKind<optim::Adagrad, optim::AdagradOptions>{"Adagrad"});
+                    DescribedKind<optim::Adagrad, optim::AdagradOptions>{"Adagrad"},
+                    DescribedKind<Ftrl, FtrlTorchOptions>{"Ftrl"});
 
 // Calls fn for the kind that fits; false if none does.
 template <typename Fits, typename Fn>
@@ -122,7 +136,7 @@ std::string describe_optimizer(const optim::Optimizer& optimizer) {
       });
   if (!known) {
     throw InvalidArgument(
-        "parameter servers cannot run this optimizer: expected SGD, Adam, AdamW, RMSprop or Adagrad");
+        "parameter servers cannot run this optimizer: expected SGD, Adam, AdamW, RMSprop, Adagrad or Ftrl");
   }
   return description.dump();
 }

@@ -16,7 +16,7 @@ namespace tandem::internal {
 // that made the model.
 
 // What an optimizer is and the options of each of its parameter groups, as JSON. Throws InvalidArgument for
-// one that is not SGD, Adam, AdamW, RMSprop or Adagrad.
+// one that is not SGD, Adam, AdamW, RMSprop, Adagrad or Ftrl.
 std::string describe_optimizer(const torch::optim::Optimizer& optimizer);
 
 // The same optimizer over other tensors, which are all in its parameter group `group`. Throws InvalidArgument

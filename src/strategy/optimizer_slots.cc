@@ -5,6 +5,8 @@
 #include <memory>
 #include <tuple>
 
+#include "strategy/ftrl.h"
+#include "strategy/optimizer_state_key.h"
 #include "tandem/error.h"
 
 namespace tandem::internal {
@@ -45,6 +47,12 @@ void visit(optim::AdagradParamState& state, Field field) {
   field("sum", state.sum());
 }
 
+template <typename Field>
+void visit(FtrlParamState& state, Field field) {
+  field("accumulator", state.accumulator());
+  field("linear", state.linear());
+}
+
 // Which state belongs to which optimizer.
 template <typename Optimizer, typename State>
 struct Kind {
@@ -66,7 +74,10 @@ struct RmsProp : Kind<optim::RMSprop, optim::RMSpropParamState> {
 struct Adagrad : Kind<optim::Adagrad, optim::AdagradParamState> {
   static constexpr const char* name = "Adagrad";
 };
-using Kinds = std::tuple<Sgd, Adam, AdamW, RmsProp, Adagrad>;
+struct OurFtrl : Kind<Ftrl, FtrlParamState> {
+  static constexpr const char* name = "Ftrl";
+};
+using Kinds = std::tuple<Sgd, Adam, AdamW, RmsProp, Adagrad, OurFtrl>;
 
 // Calls fn(Kind) for the optimizer's own kind; false if it is none of them.
 template <typename Fn>
@@ -78,17 +89,6 @@ bool with_kind(const optim::Optimizer& optimizer, Fn fn) {
                 ...);
       },
       Kinds());
-}
-
-// libtorch keys its state by the tensor's address: as text up to 2.0, as a pointer since.
-template <typename Optimizer>
-auto state_key(Optimizer& optimizer, const at::Tensor& parameter) {
-  using Key = std::decay_t<decltype(optimizer.state())>::key_type;
-  if constexpr (std::is_same_v<Key, std::string>) {
-    return c10::guts::to_string(parameter.unsafeGetTensorImpl());
-  } else {
-    return static_cast<Key>(parameter.unsafeGetTensorImpl());
-  }
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace tandem::internal {
 // libtorch keeps an optimizer's state behind a type per optimizer. This is the one place that knows them.
 
 // Whether the optimizer's update of an element depends on that element alone, so that it may run on any range
-// of a flat buffer: SGD, Adam, AdamW, RMSprop, Adagrad.
+// of a flat buffer: SGD, Adam, AdamW, RMSprop, Adagrad, Ftrl.
 bool is_element_wise(const torch::optim::Optimizer& optimizer);
 
 // "SGD", "Adam", ...; empty for one that is not element-wise.

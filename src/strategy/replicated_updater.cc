@@ -107,7 +107,7 @@ class ReplicatedUpdater final : public Updater {
     if (is_element_wise(optimizer(0))) return;
     throw Unimplemented(
         "the state of this optimizer is of a type that tandem does not know: only that of SGD, Adam, AdamW, "
-        "RMSprop and Adagrad can be saved and loaded");
+        "RMSprop, Adagrad and Ftrl can be saved and loaded");
   }
 
   Meeting& meeting_;

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "strategy/ftrl.h"
 #include "tandem/error.h"
 #include "train/optimizer_binding.h"
 
@@ -136,6 +137,29 @@ Optimizer Adagrad(AdagradOptions options) {
                                          .eps(options.epsilon)
                                          .weight_decay(options.weight_decay),
                                      options.decay_filter);
+}
+
+Optimizer Ftrl(FtrlOptions options) {
+  const Checks check("Ftrl");
+  check.positive("learning_rate", options.learning_rate);
+  check.not_negative("-learning_rate_power", -options.learning_rate_power);
+  check.not_negative("initial_accumulator_value", options.initial_accumulator_value);
+  check.not_negative("l1_regularization_strength", options.l1_regularization_strength);
+  check.not_negative("l2_regularization_strength", options.l2_regularization_strength);
+  check.not_negative("l2_shrinkage_regularization_strength", options.l2_shrinkage_regularization_strength);
+  check.not_negative("beta", options.beta);
+  const auto ours = internal::FtrlTorchOptions(options.learning_rate)
+                        .lr_power(options.learning_rate_power)
+                        .initial_accumulator_value(options.initial_accumulator_value)
+                        .l1(options.l1_regularization_strength)
+                        .l2(options.l2_regularization_strength)
+                        .l2_shrinkage(options.l2_shrinkage_regularization_strength)
+                        .beta(options.beta);
+  internal::OptimizerSpec spec;
+  spec.make = [ours](std::vector<std::vector<at::Tensor>> by_group) {
+    return std::make_unique<internal::Ftrl>(std::move(by_group.front()), ours);
+  };
+  return Optimizer(std::move(spec), options.learning_rate);
 }
 
 Optimizer from_torch(std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)> make) {

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "strategy/ftrl.h"
 #include "strategy/optimizer_description.h"
 #include "support/errors.h"
 #include "tandem/error.h"
@@ -79,6 +80,9 @@ INSTANTIATE_TEST_SUITE_P(
         MakeOptimizer([](std::vector<at::Tensor> t) {
           return make<optim::Adagrad>(std::move(t),
                                       optim::AdagradOptions(0.1).initial_accumulator_value(0.2));
+        }),
+        MakeOptimizer([](std::vector<at::Tensor> t) {
+          return make<Ftrl>(std::move(t), FtrlTorchOptions(0.1).l1(0.01).l2(0.02));
         })));
 
 TEST_P(ShardStoreWith, UpdatesAsTheOptimizerItselfToTheLastBit) {
@@ -130,6 +134,23 @@ TEST_P(ShardStoreWith, UpdatesRowsAloneAndLeavesTheOthers) {
   EXPECT_TRUE(now.index_select(0, others).equal(begin.index_select(0, others)));
 }
 
+TEST(ShardStore, GivesRowsThatComeLaterTheStateTheyBeganWith) {
+  const ps::PlacementPlan one({{.name = "table", .dtype = "F32", .shape = {3, 2}}}, {});
+  TorchShardStore store;
+  store.create(one, 0,
+               describe_optimizer(Ftrl(std::vector<at::Tensor>{at::zeros({1})}, FtrlTorchOptions(0.1))));
+  const at::Tensor gradient = at::full({1, 2}, 0.5);
+  for (const std::int64_t row : {0, 2}) {
+    store.apply(0, {.kind = ps::PayloadKind::kRows,
+                    .row_ids = {&row, 1},
+                    .values = {static_cast<const std::byte*>(gradient.data_ptr()), gradient.nbytes()},
+                    .learning_rate = 0.1});
+  }
+  const at::Tensor now = at::from_blob(store.values(0).data(), {3, 2});
+  EXPECT_TRUE(now[0].equal(now[2]));
+  EXPECT_TRUE(now[1].equal(at::zeros({2})));
+}
+
 TEST(OptimizerDescription, KeepsTheGroups) {
   const at::Tensor a = at::zeros({2}), b = at::zeros({2});
   std::vector<optim::OptimizerParamGroup> groups;
@@ -147,8 +168,9 @@ TEST(OptimizerDescription, KeepsTheGroups) {
 
 TEST(OptimizerDescription, RefusesWhatItDoesNotKnow) {
   const optim::LBFGS lbfgs(std::vector<at::Tensor>{at::zeros({1})}, optim::LBFGSOptions());
-  EXPECT_EQ(message_of<InvalidArgument>([&] { describe_optimizer(lbfgs); }),
-            "parameter servers cannot run this optimizer: expected SGD, Adam, AdamW, RMSprop or Adagrad");
+  EXPECT_EQ(
+      message_of<InvalidArgument>([&] { describe_optimizer(lbfgs); }),
+      "parameter servers cannot run this optimizer: expected SGD, Adam, AdamW, RMSprop, Adagrad or Ftrl");
   for (const char* text : {"", "{}", R"({"kind":"Nadam","groups":[{}]})", R"({"kind":"SGD","groups":[]})",
                            R"({"kind":"SGD","groups":[{"lr":"x"}]})"}) {
     EXPECT_THROW(optimizer_from_description(text, 0, {at::zeros({1})}), InvalidArgument) << text;

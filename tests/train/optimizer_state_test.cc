@@ -58,6 +58,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(MakeOptimizer([] { return optimizers::SGD({.learning_rate = 0.1, .momentum = 0.9}); }),
                     MakeOptimizer([] { return optimizers::Adam({.amsgrad = true}); }),
                     MakeOptimizer([] { return optimizers::AdamW(); }),
+                    MakeOptimizer([] { return optimizers::Ftrl({.learning_rate = 0.05}); }),
                     MakeOptimizer([] { return optimizers::RMSprop({.momentum = 0.5, .centered = true}); }),
                     MakeOptimizer([] { return optimizers::Adagrad(); })));
 

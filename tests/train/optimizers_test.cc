@@ -43,11 +43,11 @@ TEST(Optimizers, StepAsKeras) {
       {"AdamW", optimizers::AdamW()},
       {"RMSprop", optimizers::RMSprop()},
       {"Adagrad", optimizers::Adagrad()},
+      {"Ftrl", optimizers::Ftrl()},
   };
   std::size_t compared = 0;
   for (const auto& example : testing_support::read_oracle("optimizers")) {
     const auto name = example["optimizer"].get<std::string>();
-    if (name == "Ftrl") continue;  // libtorch has none
     ASSERT_TRUE(optimizers.contains(name)) << name;
     at::Tensor parameter = testing_support::row(example["start"]);
     const auto optimizer = make(optimizers.at(name), {{parameter}});
@@ -64,9 +64,9 @@ TEST(Optimizers, StepAsKeras) {
 
 TEST(Optimizers, BeginWithTheRateTheyWereGiven) {
   const std::vector<Optimizer> all{
-      optimizers::SGD({.learning_rate = 0.25}), optimizers::Adam({.learning_rate = 0.25}),
-      optimizers::AdamW({.learning_rate = 0.25}), optimizers::RMSprop({.learning_rate = 0.25}),
-      optimizers::Adagrad({.learning_rate = 0.25})};
+      optimizers::SGD({.learning_rate = 0.25}),     optimizers::Adam({.learning_rate = 0.25}),
+      optimizers::AdamW({.learning_rate = 0.25}),   optimizers::RMSprop({.learning_rate = 0.25}),
+      optimizers::Adagrad({.learning_rate = 0.25}), optimizers::Ftrl({.learning_rate = 0.25})};
   for (const Optimizer& optimizer : all) {
     EXPECT_DOUBLE_EQ(optimizer.learning_rate(), 0.25);
     const auto made = make(optimizer, {{torch::zeros({1})}});

@@ -58,6 +58,7 @@ class SyncGroup {
 
   // See TaskGroup.
   void fail(const std::exception_ptr& error) { group_->fail(error); }
+  void stop_together() { group_->stop_together(); }
 
   // Gradients have been summed: the run() that this belongs to is an optimizer step.
   void gradients_met() { gradients_met_ = true; }

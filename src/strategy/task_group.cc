@@ -102,7 +102,7 @@ void TaskGroup::connect(GroupSetup group, const CommunicationOptions& options) {
 }
 
 TaskGroup::~TaskGroup() {
-  const bool in_order = !failed_ && std::uncaught_exceptions() == 0;
+  const bool in_order = !failed_ && (stopped_together_ || std::uncaught_exceptions() == 0);
   if (!in_order && !failed_) {
     communicator_->abort(fmt::format("{}{}{}: it ended with an error", self(), kFailed, step_.load()));
   }

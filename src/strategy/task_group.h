@@ -57,6 +57,9 @@ class TaskGroup {
   // itself are known to them. The first one stays.
   void fail(const std::exception_ptr& error);
 
+  // All tasks stop here, at the same step: whatever is thrown from now on, this one has finished.
+  void stop_together() { stopped_together_ = true; }
+
   // For `tandem status`, and for the message when a task is lost.
   void set_progress(std::int64_t step, double examples_per_second);
   std::optional<LostTask> lost() const { return server_->lost(); }
@@ -71,6 +74,7 @@ class TaskGroup {
   std::optional<Communicator> communicator_;
   std::unique_ptr<Server> server_;
   std::atomic<bool> failed_{false};
+  bool stopped_together_ = false;
   std::atomic<std::int64_t> step_{0};
 };
 

@@ -284,6 +284,7 @@ History Model::fit(const Dataset& data, FitOptions options) {
       state_->strategy.impl().or_stop_all([&] { return Fit(*this, *state_, data, options).run(); });
   // Not an error of this task's that the others would have to be told: they have stopped at the same step.
   if (state_->preempted) {
+    if (internal::SyncGroup* tasks = state_->strategy.impl().tasks()) tasks->stop_together();
     throw Preempted(fmt::format(
         "told to go (SIGTERM): stopped after step {}; start the same command again to go on", global_step()));
   }

@@ -221,6 +221,8 @@ TEST_F(TwoWorkers, OneToldToGoStopsBothAtTheSameStep) {
   for (int worker = 0; worker < 2; ++worker) {
     ASSERT_EQ(cluster[worker].wait(), kPreempted) << cluster[worker].out;
   }
+  for (int worker = 0; worker < 2; ++worker)
+    EXPECT_EQ(cluster[worker].count(" left "), 0) << cluster[worker].out;
   const std::string step = cluster[0].word_after("stopped after step ");
   EXPECT_EQ(cluster[1].word_after("stopped after step "), step);
   start(cluster);

@@ -49,8 +49,8 @@ struct Flags {
     app.add_option("--rounds", rounds, "Turns of each variant; more are more exact")
         ->check(CLI::Range(1, 100000))
         ->capture_default_str();
-    app.add_option("--only", only, "One part alone: input, all_reduce, step, start or memory")
-        ->check(CLI::IsMember({"input", "all_reduce", "step", "start", "memory"}));
+    app.add_option("--only", only, "One part alone: input, all_reduce, step, fit, start or memory")
+        ->check(CLI::IsMember({"input", "all_reduce", "step", "fit", "start", "memory"}));
     app.add_option("--data_dir,--data-dir", data_dir,
                    "CIFAR-10's binary files for the input (default: generated)");
     app.add_option("--json", json, "File for the figures");
@@ -76,6 +76,7 @@ void measure(const Flags& flags) {
   if (wanted("input")) input_speed(flags.rounds, flags.data_dir, report);
   if (wanted("all_reduce")) all_reduce_speed(flags.rounds, report);
   if (wanted("step")) step_speed(flags.rounds, report);
+  if (wanted("fit")) fit_overhead(flags.rounds, report);
   if (wanted("start")) first_step(report);
   if (wanted("memory")) memory(report);
   report.print_bars();

@@ -15,6 +15,9 @@ void step_speed(int rounds, Report& report);
 // Throws NotFound or DataLoss for a folder without the data.
 void input_speed(int rounds, const std::string& data_dir, Report& report);
 
+// What fit() costs beside the model, for one and for 50 steps per execution.
+void fit_overhead(int rounds, Report& report);
+
 // The all-reduce between two replicas beside a plain addition.
 void all_reduce_speed(int rounds, Report& report);
 

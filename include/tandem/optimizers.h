@@ -60,12 +60,16 @@ using DecayFilter = std::function<bool(const std::string& name, const at::Tensor
 bool kernels_only(const std::string& name, const at::Tensor& parameter);
 
 // Names and defaults are Keras's. The factories throw InvalidArgument for options outside their range.
+//
+// global_clipnorm: if the norm over all gradients, summed over all replicas of all tasks, is greater, they are
+// scaled down to it. 0: never.
 struct SGDOptions {
   double learning_rate = 0.01;
   double momentum = 0.0;
   bool nesterov = false;
   double weight_decay = 0.0;  // added to the gradient (L2)
   DecayFilter decay_filter = {};
+  double global_clipnorm = 0.0;
 };
 struct AdamOptions {
   double learning_rate = 0.001;
@@ -75,6 +79,7 @@ struct AdamOptions {
   bool amsgrad = false;
   double weight_decay = 0.0;  // added to the gradient (L2)
   DecayFilter decay_filter = {};
+  double global_clipnorm = 0.0;
 };
 struct AdamWOptions {
   double learning_rate = 0.001;
@@ -84,6 +89,7 @@ struct AdamWOptions {
   bool amsgrad = false;
   double weight_decay = 0.004;  // decoupled from the gradient
   DecayFilter decay_filter = {};
+  double global_clipnorm = 0.0;
 };
 struct RMSpropOptions {
   double learning_rate = 0.001;
@@ -93,6 +99,7 @@ struct RMSpropOptions {
   bool centered = false;
   double weight_decay = 0.0;
   DecayFilter decay_filter = {};
+  double global_clipnorm = 0.0;
 };
 struct AdagradOptions {
   double learning_rate = 0.001;
@@ -100,6 +107,7 @@ struct AdagradOptions {
   double epsilon = 1e-7;
   double weight_decay = 0.0;
   DecayFilter decay_filter = {};
+  double global_clipnorm = 0.0;
 };
 
 // TensorFlow's, for linear models above all: libtorch has none.
@@ -111,6 +119,7 @@ struct FtrlOptions {
   double l2_regularization_strength = 0.0;
   double l2_shrinkage_regularization_strength = 0.0;
   double beta = 0.0;
+  double global_clipnorm = 0.0;
 };
 
 Optimizer SGD(SGDOptions options = {});
@@ -124,7 +133,8 @@ Optimizer Ftrl(FtrlOptions options = {});
 // value, to see what it makes. It runs whole on each replica, on identical summed gradients, so it must be
 // deterministic. LBFGS is refused when a model is compiled with it.
 Optimizer from_torch(
-    std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor> parameters)> make);
+    std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor> parameters)> make,
+    double global_clipnorm = 0.0);
 
 }  // namespace optimizers
 }  // namespace tandem

@@ -32,7 +32,10 @@ class ReplicatedUpdater final : public Updater {
       timed(times.wait,
             [&] { meeting_.arrive(replica, "minimize"); });  // every replica knows which gradients it has
     }
-    timed(times.reduce, [&] { reduce(replica); });
+    timed(times.reduce, [&] {
+      reduce(replica);
+      if (global_clipnorm_ > 0) clip(replica);
+    });
     timed(times.update, [&] {
       if (replica >= static_cast<int>(optimizers_.size())) return;
       for (std::size_t i = 0; i < buffers_.slots().size(); ++i) {
@@ -89,6 +92,19 @@ class ReplicatedUpdater final : public Updater {
         gradients.copy_(exchange_->sum(group));
       }
     }
+  }
+
+  // Every replica has all of the gradients.
+  void clip(int replica) {
+    double all = 0;
+    const int groups = static_cast<int>(buffers_.groups().size());
+    for (int group = 0; group < groups; ++group) {
+      const at::Tensor& gradients = buffers_.gradients(replica, group);
+      all += squares(gradients, group, 0, gradients.numel());
+    }
+    const double factor = clip_factor(all);
+    if (factor == 1) return;
+    for (int group = 0; group < groups; ++group) at::Tensor(buffers_.gradients(replica, group)).mul_(factor);
   }
 
   // Central storage: what the first replica updated, to the copy on the CPU and to the other GPUs, if there

@@ -44,6 +44,7 @@ class ShardedUpdater final : public Updater {
     timed(times.reduce, [&] {
       choose_segments(replica);
       if (!exchange_) reduce(replica);
+      if (global_clipnorm_ > 0) clip(replica);
     });
     timed(times.update, [&] {
       optimizer(replica).step();
@@ -61,6 +62,7 @@ class ShardedUpdater final : public Updater {
     std::vector<std::pair<std::int64_t, std::int64_t>> ranges;  // by group
     std::vector<at::Tensor> sums;                               // by group; only its range is used
     bool left_out = false;                                      // whether a segment has no gradient now
+    double squares = 0;                                         // of its range, where gradients are clipped
   };
 
   Shard& shard(int replica) { return shards_[static_cast<std::size_t>(replica)]; }
@@ -72,6 +74,7 @@ class ShardedUpdater final : public Updater {
   void cut(int replica, const SlotKey& key);
   void give_to_optimizer(int replica);
   void reduce(int replica);
+  void clip(int replica);
   void hand_out(int replica);
   // The slot whose elements a segment begins with (or with the gap behind it).
   std::size_t slot_at(int group, std::int64_t element) const;
@@ -188,6 +191,24 @@ void ShardedUpdater::reduce(int replica) {
     std::vector<at::Tensor> sources;
     for (int r = 0; r < buffers_.replicas(); ++r) sources.push_back(buffers_.host_gradients(r, group));
     sum_range(sources, {mine.sums[static_cast<std::size_t>(group)]}, begin, end);
+  }
+}
+
+// The norm is of all ranges, so the replicas meet once more.
+void ShardedUpdater::clip(int replica) {
+  Shard& mine = shard(replica);
+  mine.squares = 0;
+  for (int group = 0; group < static_cast<int>(mine.ranges.size()); ++group) {
+    const auto [begin, end] = mine.ranges[static_cast<std::size_t>(group)];
+    mine.squares += squares(mine.sums[static_cast<std::size_t>(group)], group, begin, end);
+  }
+  meeting_.arrive(replica, kName);
+  double all = 0;
+  for (const Shard& each : shards_) all += each.squares;
+  const double factor = clip_factor(all);
+  if (factor == 1) return;
+  for (Segment& segment : mine.segments) {
+    if (segment.parameter.grad().defined()) segment.parameter.mutable_grad().mul_(factor);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "strategy/optimizer_slots.h"
 #include "tandem/error.h"
@@ -12,7 +13,8 @@
 namespace tandem::internal {
 
 Updater::Updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec, const MeetingPlace& place)
-    : buffers_(
+    : global_clipnorm_(spec.global_clipnorm),
+      buffers_(
           std::move(variables),
           spec.option_group ? spec.option_group : [](const std::string&, const at::Tensor&) { return 0; },
           /*gradients_on_host=*/place.tasks != nullptr),
@@ -37,6 +39,24 @@ void Updater::set_learning_rate(double rate) {
   for (auto& optimizer : optimizers_) {
     for (auto& group : optimizer->param_groups()) group.options().set_lr(rate);
   }
+}
+
+double Updater::squares(const at::Tensor& summed, int group, std::int64_t begin, std::int64_t end) const {
+  double sum = 0;
+  for (std::size_t i = 0; i < buffers_.slots().size(); ++i) {
+    const Slot& slot = buffers_.slots()[i];
+    const std::int64_t first = std::max(begin, slot.begin);
+    const std::int64_t last = std::min(end, slot.end);
+    if (slot.group != group || first >= last || !has_gradient(i)) continue;
+    const at::Tensor part = summed.slice(0, first, last);
+    sum += (part * part).sum(at::kDouble).item<double>();
+  }
+  return sum;
+}
+
+double Updater::clip_factor(double squares) const {
+  const double norm = std::sqrt(squares);
+  return norm > global_clipnorm_ ? global_clipnorm_ / norm : 1;
 }
 
 void Updater::check_state(const OptimizerState& state) const {

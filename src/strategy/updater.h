@@ -32,6 +32,8 @@ struct OptimizerSpec {
   int option_groups = 1;
   // Which option group a parameter is in. Empty: all in group 0.
   std::function<int(const std::string& name, const at::Tensor& parameter)> option_group = {};
+  // Gradients whose norm, over all of them, is greater are scaled down to it, once they are summed. 0: never.
+  double global_clipnorm = 0;
 };
 
 // An optimizer's state by parameter name, then by slot name ("momentum_buffer", "step"): tensors in the
@@ -97,6 +99,12 @@ class Updater {
   // Checks the names and shapes of a state that is to be loaded.
   void check_state(const OptimizerState& state) const;
 
+  // Of elements [begin, end) of a group's buffer, those that are the gradient of a parameter: the sum of their
+  // squares.
+  double squares(const at::Tensor& summed, int group, std::int64_t begin, std::int64_t end) const;
+  // What the gradients are to be multiplied with, given the sum of the squares of all; 1: nothing.
+  double clip_factor(double squares) const;
+
   // Whether backward reached a parameter on any replica of any task.
   bool has_gradient(std::size_t slot) const {
     return exchange_ ? exchange_->has_gradient(slot) : buffers_.has_gradient(slot);
@@ -105,6 +113,7 @@ class Updater {
     return exchange_ ? exchange_->all_have_gradients() : buffers_.all_have_gradients();
   }
 
+  const double global_clipnorm_;
   FlatBuffers buffers_;
   std::unique_ptr<GradientExchange> exchange_;                        // null where there is one task
   std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers_;  // by replica

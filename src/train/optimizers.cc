@@ -44,8 +44,9 @@ class Checks {
 // An Optimizer over torch::optim::X. With a filter its parameters are in two groups, that with weight decay
 // first.
 template <typename TorchOptimizer, typename TorchOptions>
-Optimizer over(const TorchOptions& options, const DecayFilter& decay_filter) {
+Optimizer over(const TorchOptions& options, const DecayFilter& decay_filter, double global_clipnorm) {
   internal::OptimizerSpec spec;
+  spec.global_clipnorm = global_clipnorm;
   spec.make = [options](std::vector<std::vector<at::Tensor>> by_group) {
     std::vector<torch::optim::OptimizerParamGroup> groups;
     for (auto& tensors : by_group) {
@@ -73,12 +74,13 @@ Optimizer adam(const char* name, const Options& options) {
   check.below_one("beta_2", options.beta_2);
   check.positive("epsilon", options.epsilon);
   check.not_negative("weight_decay", options.weight_decay);
+  check.not_negative("global_clipnorm", options.global_clipnorm);
   return over<TorchOptimizer>(TorchOptions(options.learning_rate)
                                   .betas(std::make_tuple(options.beta_1, options.beta_2))
                                   .eps(options.epsilon)
                                   .weight_decay(options.weight_decay)
                                   .amsgrad(options.amsgrad),
-                              options.decay_filter);
+                              options.decay_filter, options.global_clipnorm);
 }
 
 }  // namespace
@@ -92,6 +94,7 @@ Optimizer SGD(SGDOptions options) {
   check.positive("learning_rate", options.learning_rate);
   check.at_most_one("momentum", options.momentum);
   check.not_negative("weight_decay", options.weight_decay);
+  check.not_negative("global_clipnorm", options.global_clipnorm);
   if (options.nesterov && options.momentum == 0) {
     throw InvalidArgument("SGD: nesterov needs a momentum above 0, e.g. 0.9");
   }
@@ -99,7 +102,7 @@ Optimizer SGD(SGDOptions options) {
                                      .momentum(options.momentum)
                                      .nesterov(options.nesterov)
                                      .weight_decay(options.weight_decay),
-                                 options.decay_filter);
+                                 options.decay_filter, options.global_clipnorm);
 }
 
 Optimizer Adam(AdamOptions options) {
@@ -117,13 +120,14 @@ Optimizer RMSprop(RMSpropOptions options) {
   check.at_most_one("momentum", options.momentum);
   check.positive("epsilon", options.epsilon);
   check.not_negative("weight_decay", options.weight_decay);
+  check.not_negative("global_clipnorm", options.global_clipnorm);
   return over<torch::optim::RMSprop>(torch::optim::RMSpropOptions(options.learning_rate)
                                          .alpha(options.rho)
                                          .momentum(options.momentum)
                                          .eps(options.epsilon)
                                          .centered(options.centered)
                                          .weight_decay(options.weight_decay),
-                                     options.decay_filter);
+                                     options.decay_filter, options.global_clipnorm);
 }
 
 Optimizer Adagrad(AdagradOptions options) {
@@ -132,11 +136,12 @@ Optimizer Adagrad(AdagradOptions options) {
   check.not_negative("initial_accumulator_value", options.initial_accumulator_value);
   check.positive("epsilon", options.epsilon);
   check.not_negative("weight_decay", options.weight_decay);
+  check.not_negative("global_clipnorm", options.global_clipnorm);
   return over<torch::optim::Adagrad>(torch::optim::AdagradOptions(options.learning_rate)
                                          .initial_accumulator_value(options.initial_accumulator_value)
                                          .eps(options.epsilon)
                                          .weight_decay(options.weight_decay),
-                                     options.decay_filter);
+                                     options.decay_filter, options.global_clipnorm);
 }
 
 Optimizer Ftrl(FtrlOptions options) {
@@ -148,6 +153,7 @@ Optimizer Ftrl(FtrlOptions options) {
   check.not_negative("l2_regularization_strength", options.l2_regularization_strength);
   check.not_negative("l2_shrinkage_regularization_strength", options.l2_shrinkage_regularization_strength);
   check.not_negative("beta", options.beta);
+  check.not_negative("global_clipnorm", options.global_clipnorm);
   const auto ours = internal::FtrlTorchOptions(options.learning_rate)
                         .lr_power(options.learning_rate_power)
                         .initial_accumulator_value(options.initial_accumulator_value)
@@ -156,19 +162,23 @@ Optimizer Ftrl(FtrlOptions options) {
                         .l2_shrinkage(options.l2_shrinkage_regularization_strength)
                         .beta(options.beta);
   internal::OptimizerSpec spec;
+  spec.global_clipnorm = options.global_clipnorm;
   spec.make = [ours](std::vector<std::vector<at::Tensor>> by_group) {
     return std::make_unique<internal::Ftrl>(std::move(by_group.front()), ours);
   };
   return Optimizer(std::move(spec), options.learning_rate);
 }
 
-Optimizer from_torch(std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)> make) {
+Optimizer from_torch(std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)> make,
+                     double global_clipnorm) {
+  Checks("from_torch").not_negative("global_clipnorm", global_clipnorm);
   const auto probe = make ? make({at::zeros({1})}) : nullptr;
   if (!probe || probe->param_groups().empty()) {
     throw InvalidArgument("from_torch: make() gave no optimizer, or one that dropped its parameters");
   }
   const double learning_rate = probe->param_groups().front().options().get_lr();
   internal::OptimizerSpec spec;
+  spec.global_clipnorm = global_clipnorm;
   spec.make = [make = std::move(make)](std::vector<std::vector<at::Tensor>> by_group) {
     return make(std::move(by_group.front()));
   };

@@ -1,6 +1,9 @@
 // The backbone: N replicas do what one does on the whole batch.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "support/training.h"
 #include "tandem/tandem.h"
 
@@ -68,7 +71,8 @@ INSTANTIATE_TEST_SUITE_P(
                                      OptimizerCase{"Adam", [] { return optimizers::Adam(); }},
                                      OptimizerCase{"AdamW", [] { return optimizers::AdamW(); }},
                                      OptimizerCase{"RmsProp", [] { return optimizers::RMSprop(); }},
-                                     OptimizerCase{"Adagrad", [] { return optimizers::Adagrad(); }})),
+                                     OptimizerCase{"Adagrad", [] { return optimizers::Adagrad(); }},
+                                     OptimizerCase{"Ftrl", [] { return optimizers::Ftrl(); }})),
     [](const auto& info) {
       return std::string(std::get<1>(info.param).name) + "On" + std::to_string(std::get<0>(info.param));
     });
@@ -88,10 +92,8 @@ TEST(EquivalenceInFloat32, NReplicasStayCloseToOne) {
   }
 }
 
-TEST(EquivalenceWithLibtorch, OneReplicaDoesWhatAPlainLoopDoes) {
-  const Model model =
-      train(mirrored(1), torch::kDouble, optimizers::SGD({.learning_rate = 0.05, .momentum = 0.9}));
-
+// A loop over libtorch alone, with a bound on the norm of all gradients.
+Values plain_loop(double clip_norm) {
   // The same initial values: those of a model that was never trained.
   const Values start = Model([] { return models::LeNet(); }, {.seed = 3}).values();
   models::LeNet net;
@@ -105,11 +107,38 @@ TEST(EquivalenceWithLibtorch, OneReplicaDoesWhatAPlainLoopDoes) {
   while (const auto batch = batches.next()) {
     optimizer.zero_grad();
     torch::nn::functional::cross_entropy(net(batch->x.tensor()), batch->y.tensor()).backward();
+    double squares = 0;
+    for (const auto& parameter : net->parameters()) squares += parameter.grad().pow(2).sum().item<double>();
+    if (std::sqrt(squares) > clip_norm) {
+      for (const auto& parameter : net->parameters()) parameter.grad().mul_(clip_norm / std::sqrt(squares));
+    }
     optimizer.step();
   }
   Values expected;
   for (const auto& item : net->named_parameters()) expected[item.key()] = item.value().detach();
-  expect_near(model.values(), expected, 1e-9);
+  return expected;
+}
+
+TEST(EquivalenceWithLibtorch, OneReplicaDoesWhatAPlainLoopDoes) {
+  const Model model =
+      train(mirrored(1), torch::kDouble, optimizers::SGD({.learning_rate = 0.05, .momentum = 0.9}));
+  expect_near(model.values(), plain_loop(std::numeric_limits<double>::infinity()), 1e-9);
+}
+
+// Sharded over the replicas, and whole on each of them.
+TEST(EquivalenceWithLibtorch, GradientsAreClippedByTheNormOverAllReplicas) {
+  constexpr double kNorm = 0.3;  // below that of each step
+  const Values expected = plain_loop(kNorm);
+  const std::vector<std::string> devices{"/cpu:0", "/cpu:1"};
+  for (const Strategy& strategy : std::vector<Strategy>{mirrored(1), mirrored(3),
+                                                        MirroredStrategy({.devices = devices,
+                                                        .threads_per_replica = 1,
+                                                        .cross_device_ops = reduction_to_one_device()})}) {
+    const Model model =
+        train(strategy, torch::kDouble,
+              optimizers::SGD({.learning_rate = 0.05, .momentum = 0.9, .global_clipnorm = kNorm}));
+    expect_near(model.values(), expected, 1e-9);
+  }
 }
 
 // Dropout, batch norm and a shuffled dataset: everything that could differ from run to run.

@@ -65,6 +65,21 @@ std::string digest_of_undisturbed(std::int64_t steps) {
   return figures(folder.file("figures.json")).at("parameter_digest");
 }
 
+// The newest checkpoint of a training; empty if there is none yet.
+std::string newest(const std::string& model_dir) {
+  std::ifstream file(model_dir + "/checkpoints/latest");
+  std::string name;
+  file >> name;
+  return name;
+}
+
+// Until a training that runs has got somewhere: a machine may be slow.
+void wait_for_another_checkpoint(const std::string& model_dir) {
+  const std::string before = newest(model_dir);
+  for (int i = 0; i < 6000 && newest(model_dir) == before; ++i) std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_NE(newest(model_dir), before);
+}
+
 TEST(OneProcess, KilledAtAnyMomentEndsWithTheSameBits) {
   const int kills = dose("TANDEM_RESUME_KILLS", 3);
   const std::int64_t steps = 24 + 14 * kills;
@@ -76,8 +91,9 @@ TEST(OneProcess, KilledAtAnyMomentEndsWithTheSameBits) {
   for (int start = 0; start < 3 * kills + 1; ++start) {
     RunningProgram program(one_process(steps, folder));
     if (killed < kills) {
-      // From before the model is made to some steps into the training.
-      std::this_thread::sleep_for(milliseconds(400 + random() % 1200));
+      // From before the model is made to some steps into the training; every other time it has saved first.
+      if (killed % 2 == 0) wait_for_another_checkpoint(folder.file("model"));
+      std::this_thread::sleep_for(milliseconds(killed % 2 == 0 ? random() % 300 : random() % 1600));
       program.send(SIGKILL);
       const int code = program.wait();
       if (code != 0) {
@@ -181,7 +197,8 @@ TEST_F(TwoWorkers, KilledAndStartedAgainTogetherEndWithTheSameBits) {
     start(cluster);
     // Of every third kill both; the other worker ends by itself, or dies before it knows the one that died.
     for (int worker = 0; worker < 2; ++worker) cluster[worker].wait_for("2 tasks x 1 replicas");
-    std::this_thread::sleep_for(milliseconds(random() % 1000));
+    if (kill % 2 == 0) wait_for_another_checkpoint(folder_.file("model"));
+    std::this_thread::sleep_for(milliseconds(random() % (kill % 2 == 0 ? 300 : 1000)));
     const int victim = static_cast<int>(random() % 2);
     cluster[victim].send(SIGKILL);
     if (kill % 3 == 2) cluster[1 - victim].send(SIGKILL);

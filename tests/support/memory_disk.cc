@@ -44,7 +44,7 @@ class MemoryDisk::Reader final : public internal::ReadableFile {
   std::size_t read_at(std::uint64_t offset, std::span<std::byte> bytes) const override {
     if (offset >= node_->data.size()) return 0;
     const std::size_t n = std::min<std::size_t>(bytes.size(), node_->data.size() - offset);
-    std::memcpy(bytes.data(), node_->data.data() + offset, n);
+    if (n > 0) std::memcpy(bytes.data(), node_->data.data() + offset, n);
     return n;
   }
   void forget_cached() const override {}

@@ -257,6 +257,7 @@ class MpiEngine final : public Engine {
     });
     // In place means at the front.
     const auto [begin, end] = scattered_share(data.count, rank_, size());
+    if (begin == end) return;
     std::memmove(element(data, begin), data.data,
                  static_cast<std::size_t>(end - begin) * element_size(data.type));
   }

@@ -93,15 +93,14 @@ struct Job {
 
 std::vector<Job> jobs(const Flags& flags) {
   const std::vector<std::string> files = picture_files(flags.pictures);
-  const auto decode =
-      [files, size = flags.size,
-       values = std::vector<float>(std::size_t{3} * flags.size * flags.size)](int min_size) mutable {
-        for (const auto& file : files) {
-          const Picture picture =
-              decode_jpeg(read_file(file), file, {.min_height = min_size, .min_width = min_size});
-          resize(view_of(picture), {.height = size, .width = size}, values);
-        }
-      };
+  const auto decode = [files, size = flags.size](int min_size) {
+    std::vector<float> values(std::size_t{3} * size * size);
+    for (const auto& file : files) {
+      const Picture picture =
+          decode_jpeg(read_file(file), file, {.min_height = min_size, .min_width = min_size});
+      resize(view_of(picture), {.height = size, .width = size}, values);
+    }
+  };
   const auto read_records = [](const std::string& path) {
     RecordReader reader = open_tfrecord(path);
     std::size_t bytes = 0;
@@ -110,8 +109,8 @@ std::vector<Job> jobs(const Flags& flags) {
   };
   const auto pictures = static_cast<double>(files.size());
   std::vector<Job> all{{"scaled", "decoded at a size that is enough, resized", pictures,
-                        [=]() mutable { decode(flags.size); }},
-                       {"full", "decoded at full size, resized", pictures, [=]() mutable { decode(0); }}};
+                        [decode, size = flags.size] { decode(size); }},
+                       {"full", "decoded at full size, resized", pictures, [decode] { decode(0); }}};
   for (const char* kind : {"large", "small"}) {
     const std::string path = records_file(flags, kind);
     all.push_back({kind, fmt::format("TFRecord, {} records", kind), static_cast<double>(fs::file_size(path)),

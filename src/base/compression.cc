@@ -34,6 +34,7 @@ class Unpacker {
   Unpacker& operator=(const Unpacker&) = delete;
 
   std::size_t read(char* data, std::size_t bytes) {
+    if (is_damaged_) lose("is damaged");
     const std::size_t wanted = std::min(bytes, kMostAtOnce);
     stream_.next_out = reinterpret_cast<Bytef*>(data);
     stream_.avail_out = static_cast<uInt>(wanted);
@@ -55,8 +56,8 @@ class Unpacker {
       } else if (result == Z_MEM_ERROR) {
         throw std::bad_alloc();
       } else if (result != Z_OK && result != Z_BUF_ERROR) {
-        // What came out before goes first.
-        if (stream_.avail_out < wanted) break;
+        is_damaged_ = true;
+        if (stream_.avail_out < wanted) break;  // what came out before goes first
         lose(has_begun_ ? "is damaged" : "is no such file");
       }
     }
@@ -83,6 +84,7 @@ class Unpacker {
   std::vector<char> input_;
   z_stream stream_{};
   bool has_begun_ = false;
+  bool is_damaged_ = false;
   bool inside_ = false;  // of a stream that has begun and not ended
   bool ended_ = false;
 };

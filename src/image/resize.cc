@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <vector>
 
 #include "tandem/error.h"
@@ -85,26 +86,77 @@ void mirror(Runs& axis) {
   }
 }
 
-// A row of the picture at the width of the output, one plane per channel. The loads jump about, so this is
-// the part that no vector instruction helps with: each row goes through it once.
-template <int kChannels, typename Value>
-void squeeze_row(const Value* row, const Between& columns, int width, float* __restrict out) {
-  const int* const lower = columns.lower.data();
-  const int* const upper = columns.upper.data();
-  const float* const part = columns.part.data();
+// Four values at once: a pixel, and of RGB one value of the next pixel too, for which rows of floats have
+// room at their end.
+using Four = float __attribute__((vector_size(16)));
+constexpr std::size_t kRoom = 4;
+
+Four load(const float* from) {
+  Four values;
+  std::memcpy(&values, from, sizeof values);
+  return values;
+}
+
+void store(float* to, Four values) {
+  std::memcpy(to, &values, sizeof values);
+}
+
+std::vector<float> row_of_floats(int width, int channels) {
+  return std::vector<float>(static_cast<std::size_t>(width) * channels + kRoom);
+}
+
+template <typename Value>
+void to_floats(const Value* __restrict row, std::ptrdiff_t values, float* __restrict out) {
+  for (std::ptrdiff_t i = 0; i < values; ++i) out[i] = static_cast<float>(row[i]);
+}
+
+// A row at the width of the output.
+template <int kChannels>
+void squeeze_row(const float* row, const Between& columns, int width, float* out) {
   for (int x = 0; x < width; ++x) {
-    const Value* const left = row + std::ptrdiff_t{lower[x]} * kChannels;
-    const Value* const right = row + std::ptrdiff_t{upper[x]} * kChannels;
-    for (int c = 0; c < kChannels; ++c) {
-      const auto from = static_cast<float>(left[c]);
-      out[c * width + x] = from + (static_cast<float>(right[c]) - from) * part[x];
+    const float* const left = row + std::ptrdiff_t{columns.lower[x]} * kChannels;
+    const float* const right = row + std::ptrdiff_t{columns.upper[x]} * kChannels;
+    if constexpr (kChannels == 1) {
+      out[x] = *left + (*right - *left) * columns.part[x];
+    } else {
+      const Four from = load(left);
+      store(out + std::ptrdiff_t{x} * kChannels, from + (load(right) - from) * columns.part[x]);
     }
   }
 }
 
-void blend_rows(const float* __restrict top, const float* __restrict bottom, float part, float scale,
-                float shift, int width, float* __restrict out) {
-  for (int x = 0; x < width; ++x) out[x] = (top[x] + (bottom[x] - top[x]) * part) * scale + shift;
+template <int kChannels>
+void squeeze_row(const float* row, const Runs& columns, int width, float* out) {
+  for (int x = 0; x < width; ++x) {
+    const float* from = row + std::ptrdiff_t{columns.first[x]} * kChannels;
+    const float* const weights = columns.weights.data() + static_cast<std::size_t>(x) * columns.most;
+    if constexpr (kChannels == 1) {
+      float sum = 0;
+      for (int k = 0; k < columns.count[x]; ++k) sum += from[k] * weights[k];
+      out[x] = sum;
+    } else {
+      Four sum{};
+      for (int k = 0; k < columns.count[x]; ++k, from += kChannels) sum += load(from) * weights[k];
+      store(out + std::ptrdiff_t{x} * kChannels, sum);
+    }
+  }
+}
+
+void blend_rows(const float* __restrict top, const float* __restrict bottom, float part,
+                std::ptrdiff_t values, float* __restrict out) {
+  for (std::ptrdiff_t i = 0; i < values; ++i) out[i] = top[i] + (bottom[i] - top[i]) * part;
+}
+
+// A finished row, into the planes.
+template <int kChannels>
+void part_channels(const float* __restrict row, const Normalization& normalization, int width,
+                   std::size_t plane, float* __restrict out) {
+  for (int c = 0; c < kChannels; ++c) {
+    const float scale = normalization.scale[c];
+    const float shift = normalization.shift[c];
+    float* __restrict const to = out + c * plane;
+    for (int x = 0; x < width; ++x) to[x] = row[std::ptrdiff_t{x} * kChannels + c] * scale + shift;
+  }
 }
 
 // Across first, then down, as TensorFlow does. Two rows of the picture are kept as they are across.
@@ -120,22 +172,24 @@ void resize_between(const PictureView<Value>& picture, const ResizeOptions& opti
     int row = -1;
     std::vector<float> values;
   };
-  Kept top{-1, std::vector<float>(static_cast<std::size_t>(kChannels) * width)};
+  Kept top{-1, row_of_floats(width, kChannels)};
   Kept bottom = top;
+  std::vector<float> wide = row_of_floats(picture.width, kChannels);
+  std::vector<float> blended = row_of_floats(width, kChannels);
   const auto want = [&](Kept& kept, int row) {
     if (kept.row == row) return;
-    squeeze_row<kChannels>(picture.pixels + row * picture.row_step, columns, width, kept.values.data());
+    to_floats(picture.pixels + row * picture.row_step, std::ptrdiff_t{picture.width} * kChannels,
+              wide.data());
+    squeeze_row<kChannels>(wide.data(), columns, width, kept.values.data());
     kept.row = row;
   };
-  for (int y = 0; y < options.height; ++y) {
+  for (int y = 0; y < options.height; ++y, out += width) {
     if (bottom.row == rows.lower[y]) std::swap(top, bottom);
     want(top, rows.lower[y]);
     want(bottom, rows.upper[y]);
-    for (int c = 0; c < kChannels; ++c) {
-      blend_rows(top.values.data() + c * width, bottom.values.data() + c * width, rows.part[y],
-                 options.normalization.scale[c], options.normalization.shift[c], width,
-                 out + c * plane + static_cast<std::size_t>(y) * width);
-    }
+    blend_rows(top.values.data(), bottom.values.data(), rows.part[y], std::ptrdiff_t{width} * kChannels,
+               blended.data());
+    part_channels<kChannels>(blended.data(), options.normalization, width, plane, out);
   }
 }
 
@@ -144,31 +198,25 @@ void add_row(const Value* __restrict row, float weight, std::ptrdiff_t values, f
   for (std::ptrdiff_t i = 0; i < values; ++i) sum[i] += static_cast<float>(row[i]) * weight;
 }
 
-// Down first: that part is for vector instructions, and leaves fewer rows for the other.
+// Down first: what is left to do across is then less.
 template <int kChannels, typename Value>
 void resize_runs(const PictureView<Value>& picture, const ResizeOptions& options, float* out) {
-  Runs columns = runs(picture.width, options.width);
+  const int width = options.width;
+  Runs columns = runs(picture.width, width);
   if (options.flip) mirror(columns);
   const Runs rows = runs(picture.height, options.height);
-  const std::size_t plane = static_cast<std::size_t>(options.height) * options.width;
-  std::vector<float> sum(static_cast<std::size_t>(picture.width) * kChannels);
-  for (int y = 0; y < options.height; ++y, out += options.width) {
+  const std::size_t plane = static_cast<std::size_t>(options.height) * width;
+  std::vector<float> sum = row_of_floats(picture.width, kChannels);
+  std::vector<float> squeezed = row_of_floats(width, kChannels);
+  for (int y = 0; y < options.height; ++y, out += width) {
     std::fill(sum.begin(), sum.end(), 0.0f);
     for (int k = 0; k < rows.count[y]; ++k) {
       add_row(picture.pixels + (rows.first[y] + k) * picture.row_step,
-              rows.weights[static_cast<std::size_t>(y) * rows.most + k], std::ssize(sum), sum.data());
+              rows.weights[static_cast<std::size_t>(y) * rows.most + k],
+              std::ptrdiff_t{picture.width} * kChannels, sum.data());
     }
-    for (int x = 0; x < options.width; ++x) {
-      const float* from = sum.data() + std::ptrdiff_t{columns.first[x]} * kChannels;
-      const float* const weights = columns.weights.data() + static_cast<std::size_t>(x) * columns.most;
-      std::array<float, kChannels> value{};
-      for (int k = 0; k < columns.count[x]; ++k, from += kChannels) {
-        for (int c = 0; c < kChannels; ++c) value[c] += from[c] * weights[k];
-      }
-      for (int c = 0; c < kChannels; ++c) {
-        out[c * plane + x] = value[c] * options.normalization.scale[c] + options.normalization.shift[c];
-      }
-    }
+    squeeze_row<kChannels>(sum.data(), columns, width, squeezed.data());
+    part_channels<kChannels>(squeezed.data(), options.normalization, width, plane, out);
   }
 }
 

@@ -112,15 +112,19 @@ void to_floats(const Value* __restrict row, std::ptrdiff_t values, float* __rest
 
 // A row at the width of the output.
 template <int kChannels>
-void squeeze_row(const float* row, const Between& columns, int width, float* out) {
+void squeeze_row(const float* row, const Between& columns, int width, float* __restrict out) {
+  // The loop need not look for them again after each value that it writes.
+  const int* const lower = columns.lower.data();
+  const int* const upper = columns.upper.data();
+  const float* const part = columns.part.data();
   for (int x = 0; x < width; ++x) {
-    const float* const left = row + std::ptrdiff_t{columns.lower[x]} * kChannels;
-    const float* const right = row + std::ptrdiff_t{columns.upper[x]} * kChannels;
+    const float* const left = row + std::ptrdiff_t{lower[x]} * kChannels;
+    const float* const right = row + std::ptrdiff_t{upper[x]} * kChannels;
     if constexpr (kChannels == 1) {
-      out[x] = *left + (*right - *left) * columns.part[x];
+      out[x] = *left + (*right - *left) * part[x];
     } else {
       const Four from = load(left);
-      store(out + std::ptrdiff_t{x} * kChannels, from + (load(right) - from) * columns.part[x]);
+      store(out + std::ptrdiff_t{x} * kChannels, from + (load(right) - from) * part[x]);
     }
   }
 }

@@ -39,4 +39,8 @@ struct ResizeOptions {
 void resize(const PictureView<std::uint8_t>& picture, const ResizeOptions& options, std::span<float> out);
 void resize(const PictureView<float>& picture, const ResizeOptions& options, std::span<float> out);
 
+// The same without AVX2, to the bit; resize() uses it where the processor has none.
+void resize_without_avx2(const PictureView<std::uint8_t>& picture, const ResizeOptions& options,
+                         std::span<float> out);
+
 }  // namespace tandem::internal

@@ -106,6 +106,20 @@ TEST(Resize, GivesTheNumbersOfPyTorch) {
                   5.339286f, 4.714286f, 4.387755f, 4.285714f, 7.125f,    4.0f,      3.0f});
 }
 
+TEST(Resize, GivesTheSameBitsOnEveryProcessor) {
+  for (const Bilinear bilinear : {Bilinear::kTensorFlow, Bilinear::kTorchAntialias}) {
+    for (const int channels : {1, 3, 4}) {
+      const Picture picture = waves(97, 131, channels);
+      const ResizeOptions options{.height = 45, .width = 150, .bilinear = bilinear};
+      std::vector<float> here(static_cast<std::size_t>(channels) * 45 * 150);
+      std::vector<float> without(here.size());
+      resize(view_of(picture), options, here);
+      resize_without_avx2(view_of(picture), options, without);
+      EXPECT_EQ(here, without);
+    }
+  }
+}
+
 TEST(Resize, NormalizesOnTheWay) {
   const std::vector<float> mean{0.485f, 0.456f, 0.406f};
   const std::vector<float> deviation{0.229f, 0.224f, 0.225f};

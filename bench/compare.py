@@ -296,14 +296,18 @@ def report(rates, rounds):
         print(f"  {what:<44} {value:8.3f}   at least {bar:.2f}   {'met' if value >= bar else 'NOT met'}")
 
 
-def print_machine(contestants, load):
+def cpu_and_load(load):
     cpu = "unknown CPU"
     for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             cpu = line.split(": ", 1)[1]
             break
     usable = len(os.sched_getaffinity(0))
-    print(f"{datetime.date.today()}, {cpu}, {usable} usable of {os.cpu_count()} cores, load average {load:.2f}")
+    return f"{datetime.date.today()}, {cpu}, {usable} usable of {os.cpu_count()} cores, load average {load:.2f}"
+
+
+def print_machine(contestants, load):
+    print(cpu_and_load(load))
     for contestant in contestants:
         print(f"  {TITLES[contestant.name]:<44} {contestant.version}")
     sys.stdout.flush()

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "base/crc32c.h"
@@ -29,23 +28,6 @@ Number number_at(const char* data) {
   return number;
 }
 
-RecordReader::Source file_source(const std::string& path) {
-  const std::shared_ptr<std::FILE> file(std::fopen(path.c_str(), "rbe"), [](std::FILE* open) {
-    if (open) std::fclose(open);
-  });
-  const auto refuse = [path] {
-    return NotFound(fmt::format("cannot read \"{}\": {}", path, std::strerror(errno)));
-  };
-  if (!file) throw refuse();
-  std::setvbuf(file.get(), nullptr, _IOFBF, kPiece);
-  return [file, refuse](char* data, std::size_t bytes) {
-    std::clearerr(file.get());  // the end may have moved since the last time
-    const std::size_t got = std::fread(data, 1, bytes, file.get());
-    if (std::ferror(file.get())) throw refuse();
-    return got;
-  };
-}
-
 }  // namespace
 
 void append_record(std::string& out, std::string_view payload) {
@@ -68,16 +50,23 @@ RecordReader::RecordReader(const std::string& path, RecordReaderOptions options)
     : RecordReader(path, file_source(path), options) {}
 
 std::optional<std::string> RecordReader::next() {
+  const auto record = next_view();
+  return record ? std::optional<std::string>(*record) : std::nullopt;
+}
+
+std::optional<std::string_view> RecordReader::next_view() {
   if (!damage_.empty()) throw DataLoss(damage_);
   if (!fill(kHeader)) {
-    if (record_.empty()) return std::nullopt;
+    if (begin_ == end_) return std::nullopt;
     throw TornRecord(fmt::format("\"{}\" ends after {} of the 12 bytes that begin the record at offset {}",
-                                 name_, record_.size(), offset_));
+                                 name_, end_ - begin_, offset_));
   }
-  const auto length = number_at<std::uint64_t>(record_.data());
-  if (masked_crc32c(record_.data(), sizeof length) !=
-      number_at<std::uint32_t>(record_.data() + sizeof length)) {
-    refuse("the checksum of its length is wrong");
+  const char* const header = buffer_.get() + begin_;
+  const auto length = number_at<std::uint64_t>(header);
+  if (masked_crc32c(header, sizeof length) != number_at<std::uint32_t>(header + sizeof length)) {
+    const bool is_gzip = offset_ == 0 && std::string_view(header, 2) == "\x1f\x8b";
+    refuse(is_gzip ? "the checksum of its length is wrong, because it is a GZIP file: read it as one"
+                   : "the checksum of its length is wrong");
   }
   if (length > options_.max_record_bytes) {
     refuse(fmt::format("it says to be {} bytes long, and at most {} are read", length,
@@ -86,37 +75,44 @@ std::optional<std::string> RecordReader::next() {
   const std::size_t whole = kHeader + static_cast<std::size_t>(length) + kFooter;
   if (!fill(whole)) {
     throw TornRecord(fmt::format("\"{}\" ends after {} of the {} bytes of the record at offset {}", name_,
-                                 record_.size(), whole, offset_));
+                                 end_ - begin_, whole, offset_));
   }
-  if (masked_crc32c(record_.data() + kHeader, length) !=
-      number_at<std::uint32_t>(record_.data() + kHeader + length)) {
+  const char* const payload = buffer_.get() + begin_ + kHeader;  // it may have moved
+  if (masked_crc32c(payload, length) != number_at<std::uint32_t>(payload + length)) {
     refuse("the checksum of its bytes is wrong");
   }
+  begin_ += whole;
   offset_ += whole;
-  std::string payload = std::move(record_);
-  record_.clear();
-  payload.resize(kHeader + length);
-  payload.erase(0, kHeader);
-  return payload;
+  ++index_;
+  return std::string_view(payload, length);
 }
 
-// Whether so many bytes of the record are here.
+// Whether so many bytes are here. Reads as much as there is room for.
 bool RecordReader::fill(std::size_t bytes) {
-  while (record_.size() < bytes) {
-    const std::size_t had = record_.size();
-    const std::size_t wanted = std::min(bytes - had, kPiece);
-    record_.resize(had + wanted);
-    std::size_t got = 0;
-    try {
-      got = source_(record_.data() + had, wanted);
-    } catch (...) {
-      record_.resize(had);
-      throw;
-    }
-    record_.resize(had + got);
-    if (got < wanted) return false;
+  while (end_ - begin_ < bytes) {
+    make_room();
+    const std::size_t got = source_(buffer_.get() + end_, capacity_ - end_);
+    if (got == 0) return false;
+    end_ += got;
   }
   return true;
+}
+
+// What is left of the record at hand goes to the front; it gets a larger buffer when it fills half of this
+// one.
+void RecordReader::make_room() {
+  if (begin_ == 0 && end_ < capacity_) return;
+  const std::size_t left = end_ - begin_;
+  if (left < capacity_ - capacity_ / 2) {
+    if (left > 0) std::memmove(buffer_.get(), buffer_.get() + begin_, left);
+  } else {
+    capacity_ = std::max(kPiece, 2 * capacity_);
+    auto larger = std::make_unique_for_overwrite<char[]>(capacity_);
+    if (left > 0) std::memcpy(larger.get(), buffer_.get() + begin_, left);
+    buffer_ = std::move(larger);
+  }
+  begin_ = 0;
+  end_ = left;
 }
 
 void RecordReader::refuse(const std::string& what) {

@@ -2,14 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/append_file.h"
+#include "base/byte_source.h"
 #include "tandem/error.h"
 
 namespace tandem::internal {
@@ -53,9 +52,7 @@ struct RecordReaderOptions {
 // what a length says. Not thread-safe.
 class RecordReader {
  public:
-  // Puts up to `bytes` bytes at `data` and returns how many: fewer only where there are no more for now.
-  // Throws if it cannot read.
-  using Source = std::function<std::size_t(char* data, std::size_t bytes)>;
+  using Source = ByteSource;
 
   // `name` is what messages call the source.
   RecordReader(std::string name, Source source, RecordReaderOptions options = {});
@@ -66,22 +63,35 @@ class RecordReader {
   // The next record, or nothing at the end. Throws TornRecord if the file ends in the middle of one; a later
   // call goes on from there, in case that the file has grown. Throws DataLoss, naming file and offset, for a
   // record that is damaged or too long; so does every later call, because where the next one begins is
-  // anybody's guess.
+  // anybody's guess. Throws whatever the source does.
   std::optional<std::string> next();
 
-  // Where the next record begins.
+  // The same without a copy: good until the next call.
+  std::optional<std::string_view> next_view();
+
+  // Where the next record begins, and how many were before it.
   std::uint64_t offset() const { return offset_; }
+  std::int64_t index() const { return index_; }
+
+  const std::string& name() const { return name_; }
 
  private:
   bool fill(std::size_t bytes);
+  void make_room();
   [[noreturn]] void refuse(const std::string& what);
 
   std::string name_;
   Source source_;
   RecordReaderOptions options_;
-  std::string record_;  // what has arrived of the record at offset_
   std::uint64_t offset_ = 0;
+  std::int64_t index_ = 0;
   std::string damage_;
+
+  // What has arrived and not been handed out: [begin_, end_) of the buffer.
+  std::unique_ptr<char[]> buffer_;
+  std::size_t capacity_ = 0;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
 };
 
 }  // namespace tandem::internal

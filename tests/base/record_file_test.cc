@@ -54,6 +54,21 @@ TEST(RecordFile, ReadsWhatItWrote) {
   EXPECT_EQ(reader.offset(), std::filesystem::file_size(folder.file("a")));
 }
 
+TEST(RecordFile, HandsOutRecordsOfEverySizeWithoutACopy) {
+  std::vector<std::string> payloads;
+  for (std::size_t size = 1; size < 5'000'000; size = size * 3 + 1) {
+    for (int i = 0; i < 3; ++i) payloads.emplace_back(size, static_cast<char>('a' + payloads.size()));
+  }
+  const std::string bytes = records(payloads);
+  RecordReader reader("bytes", source_of(bytes));
+  for (std::size_t i = 0; i < payloads.size(); ++i) {
+    EXPECT_EQ(reader.index(), static_cast<std::int64_t>(i));
+    EXPECT_TRUE(reader.next_view() == payloads[i]) << i;
+  }
+  EXPECT_FALSE(reader.next_view());
+  EXPECT_EQ(reader.offset(), bytes.size());
+}
+
 TEST(RecordFile, HasTheFramingOfTensorFlow) {
   const std::string expected(
       "\3\0\0\0\0\0\0\0\xb0\x99\x49\x0e"

@@ -33,6 +33,7 @@ class PsConnection {
   // Bytes wait that poll() does not know of, or it stopped only to let others have their turn.
   bool is_eager() const { return eager_; }
   bool is_stranger() const { return handshake_ != nullptr; }
+  std::uint64_t serial() const { return serial_; }
   // When to give it up if nothing comes; max: never.
   Clock::time_point deadline() const;
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/bell.h"
 #include "base/file_descriptor.h"
 #include "base/log.h"
 #include "base/net.h"
@@ -28,7 +28,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kMostConnections = 4096;
 constexpr std::size_t kMostStrangers = 64;
 constexpr milliseconds kLookAround{50};  // for workers whose time is over, and snapshots that are due
 
@@ -51,26 +50,6 @@ int port_of(int socket) {
   return ntohs(bound.family() == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound.storage)->sin6_port
                                           : reinterpret_cast<sockaddr_in*>(&bound.storage)->sin_port);
 }
-
-// Wakes a thread from poll().
-class Bell {
- public:
-  Bell() : event_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
-
-  int descriptor() const { return event_.get(); }
-  void ring() const {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const auto ignored = ::write(event_.get(), &one, sizeof one);
-  }
-  // Whether it rang since the last time.
-  bool heard() const {
-    std::uint64_t count = 0;
-    return ::read(event_.get(), &count, sizeof count) > 0;
-  }
-
- private:
-  FileDescriptor event_;
-};
 
 }  // namespace
 
@@ -150,8 +129,9 @@ struct PsService::Impl {
         if (!look_at(*loop.connections[i], polled[i + 1].revents, rang, now)) loop.connections[i].reset();
       }
       std::erase(loop.connections, nullptr);
-      if (rang) adopt(loop);
+      if (rang) adopt(loop, now);
       if (listens) {
+        hand_over();
         if (polled.back().revents) accept_all();
         look_around(now);
       }
@@ -167,10 +147,29 @@ struct PsService::Impl {
     return now < connection.deadline();
   }
 
-  void adopt(Loop& loop) {
-    const std::lock_guard lock(loop.mutex);
-    for (auto& connection : loop.arrived) loop.connections.push_back(std::move(connection));
-    loop.arrived.clear();
+  // Who comes is heard by the first thread; workers are then spread over all of them.
+  void hand_over() {
+    for (auto& connection : loops.front().connections) {
+      Loop& loop = loops[connection->serial() % loops.size()];
+      if (connection->is_stranger() || &loop == &loops.front()) continue;
+      {
+        const std::lock_guard lock(loop.mutex);
+        loop.arrived.push_back(std::move(connection));
+      }
+      loop.bell.ring();
+    }
+    std::erase(loops.front().connections, nullptr);
+  }
+
+  static void adopt(Loop& loop, Clock::time_point now) {
+    std::vector<std::unique_ptr<PsConnection>> arrived;
+    {
+      const std::lock_guard lock(loop.mutex);
+      arrived.swap(loop.arrived);
+    }
+    for (auto& connection : arrived) {
+      if (connection->advance(now)) loop.connections.push_back(std::move(connection));
+    }
   }
 
   void accept_all() {
@@ -182,24 +181,12 @@ struct PsService::Impl {
         if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(milliseconds(10));
         return;
       }
-      // Strangers are heard here, workers are spread over all threads.
-      Loop& first = loops.front();
+      auto& connections = loops.front().connections;
       const auto strangers = std::ranges::count_if(
-          first.connections, [](const auto& connection) { return connection->is_stranger(); });
+          connections, [](const auto& connection) { return connection->is_stranger(); });
       if (static_cast<std::size_t>(strangers) >= kMostStrangers) drop_oldest_stranger();
-      if (first.connections.size() >= kMostConnections) return;
-      Loop& loop = loops[serial % loops.size()];
-      auto connection = std::make_unique<PsConnection>(state, ++serial, std::move(socket),
-                                                       encryption ? &*encryption : nullptr);
-      if (&loop == &first) {
-        first.connections.push_back(std::move(connection));
-        continue;
-      }
-      {
-        const std::lock_guard lock(loop.mutex);
-        loop.arrived.push_back(std::move(connection));
-      }
-      loop.bell.ring();
+      connections.push_back(std::make_unique<PsConnection>(state, ++serial, std::move(socket),
+                                                           encryption ? &*encryption : nullptr));
     }
   }
 

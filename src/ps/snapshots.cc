@@ -14,7 +14,7 @@ namespace tandem::internal::ps {
 namespace {
 
 // Small shards share a file: each costs a sync.
-constexpr std::size_t kFileBytes = std::size_t{16} << 20;
+constexpr std::size_t kFileBytes = std::size_t{8} << 20;
 
 std::string tensor_name(std::size_t shard, const std::string& what) {
   return fmt::format("shard.{}.{}", shard, what);

@@ -142,6 +142,8 @@ bool PsConnection::run() {
       return read_texts();
     case Stage::kFirstValues:
       return read_first_values();
+    case Stage::kFirstSnapshot:
+      return await_ready();
     case Stage::kPushEntry:
       return begin_entry();
     case Stage::kPushPayload:
@@ -402,7 +404,8 @@ void PsConnection::on_initialise() {
       }
       return refuse(Status::kApplied, "it was initialised before");
     }
-    if (state_.initialiser) return refuse(Status::kNotReady, "another chief initialises it just now");
+    if (state_.initialiser || state_.filled)
+      return refuse(Status::kNotReady, "another chief initialises it just now");
     if (ps >= plan.num_ps()) {
       return refuse(Status::kOtherModel, fmt::format("this is ps {}: the plan has {}", ps, plan.num_ps()));
     }
@@ -442,11 +445,21 @@ bool PsConnection::read_first_values() {
     answer(Status::kDamaged, message_);
     return true;
   }
-  state_.set_ready();
   log_info("ps {}: {} shards, {:.1f} MB", state_.options.ps, state_.table.ids().size(),
            static_cast<double>(state_.table.plan().bytes_on(state_.options.ps)) / 1e6);
+  if (state_.options.snapshot_folder.empty()) {
+    state_.set_ready();
+    state_.changed();
+  } else {
+    state_.filled = true;
+  }
+  stage_ = Stage::kFirstSnapshot;
+  return true;
+}
+
+bool PsConnection::await_ready() {
+  if (!state_.ready) return park();
   answer(Status::kApplied, {});
-  state_.changed();
   return true;
 }
 

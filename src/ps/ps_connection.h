@@ -44,7 +44,8 @@ class PsConnection {
     kHeader,
     kTexts,        // of Initialise
     kFirstValues,  // the same
-    kPushEntry,    // the next entry of a push: what is to become of it?
+    kFirstSnapshot,
+    kPushEntry,  // the next entry of a push: what is to become of it?
     kPushPayload,
     kPushReply,
     kPullBegin,
@@ -66,6 +67,7 @@ class PsConnection {
   bool read_header();
   bool read_texts();
   bool read_first_values();
+  bool await_ready();
   bool begin_entry();
   bool read_payload();
   bool finish_push();

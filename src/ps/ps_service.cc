@@ -29,6 +29,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kMostStrangers = 64;
+constexpr milliseconds kFirstLook{2};    // for a table that was filled
 constexpr milliseconds kLookAround{50};  // for workers whose time is over, and snapshots that are due
 
 FileDescriptor listen_at(const PsServiceOptions& options) {
@@ -213,22 +214,25 @@ struct PsService::Impl {
     while (!stopping) {
       {
         std::unique_lock lock(saver_mutex);
-        saver_changed.wait_for(lock, kLookAround, [&] { return stopping.load(); });
+        const auto pause = state.ready ? kLookAround : kFirstLook;
+        saver_changed.wait_for(lock, pause, [&] { return stopping.load(); });
       }
-      if (stopping || !state.ready) continue;
+      if (stopping || !state.filled) continue;
       const bool many = state.table.updates() >= saved_updates + options.snapshot_updates;
-      const bool first = !state.resumed && snapshots->saved() == 0;
-      if (!many && !first && Clock::now() < due) continue;
+      if (state.ready && !many && Clock::now() < due) continue;
       if (const std::string error = save(); !error.empty() && !stopping) {
         log_warning("ps {}: a snapshot failed, the one before stays: {}", options.ps, error);
       }
       due = Clock::now() + options.snapshot_every;
+      if (state.ready) continue;
+      state.set_ready();
+      ring();
     }
   }
 
   std::string save() {
     const std::lock_guard lock(save_mutex);
-    if (!state.ready) return {};
+    if (!state.filled) return {};
     const std::uint64_t updates = state.table.updates();
     const std::set<int> finished = state.roll.all_finished();
     if (updates == saved_updates && finished == saved_finished && snapshots->saved() > 0) return {};

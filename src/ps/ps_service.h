@@ -39,7 +39,8 @@ struct PsServiceOptions {
   // Where it saves itself, to go on from there when it is started again: one folder for each ps. Empty: it
   // does not.
   std::string snapshot_folder = {};
-  // After this time, or this many updates of its first shard, whatever comes first.
+  // Beside the first one, which is on the disk before any worker comes in: after this time, or this many
+  // updates of its first shard, whatever comes first.
   std::chrono::milliseconds snapshot_every{10'000};
   std::uint64_t snapshot_updates = 100;
 

@@ -41,6 +41,9 @@ struct PsState {
   WorkerRoll roll;
   ShardTable table;  // to be used once `ready`
 
+  // The table is filled; then, once the first snapshot is on the disk, ready: what was promised to a worker
+  // can be kept.
+  std::atomic<bool> filled{false};
   std::atomic<bool> ready{false};
   bool resumed = false;
   std::mutex initialising;            // of what is below
@@ -54,11 +57,11 @@ struct PsState {
   std::atomic<std::uint64_t> turned_away{0};
   std::array<std::atomic<std::uint64_t>, PsCounters::kStalenessBuckets> staleness{};
 
-  // The table is filled.
   void set_ready() {
     const std::uint64_t variables = table.plan().bytes_on(options.ps);
     const bool sums = options.staleness == 0u;
     staging.set_budget((sums ? 1 : 2) * variables + (std::uint64_t{24} << 20));
+    filled = true;
     ready = true;
   }
   std::uint64_t global_step() const { return options.ps == 0 ? table.updates() : 0; }

@@ -1,7 +1,9 @@
 // Real processes that are killed at random moments: every push counts once, or is reported as lost.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
+#include <map>
 #include <random>
 #include <thread>
 
@@ -148,6 +150,81 @@ TEST(PsKills, AfterAPsDiesTheSumsLackExactlyWhatIsReportedAsLost) {
   }
   fmt::print("{} kills, {} updates of a shard reported as lost\n", kills, all_lost);
 }
+
+// Bytes, the most that the process ever had in memory.
+std::uint64_t peak_memory(pid_t process) {
+  std::ifstream status(fmt::format("/proc/{}/status", process));
+  for (std::string word; status >> word;) {
+    std::uint64_t kilobytes = 0;
+    if (word == "VmHWM:" && status >> kilobytes) return kilobytes << 10;
+  }
+  return 0;
+}
+
+class PsMemory : public testing::TestWithParam<int> {};
+
+TEST_P(PsMemory, HoldsNoMoreThanThriceTheVariablesUnderLoadFromEightWorkers) {
+  constexpr int kWorkers = 8;
+  constexpr std::uint64_t kBytes = std::uint64_t{24} << 20;
+  const int parts = GetParam();
+  std::vector<PlanVariable> variables;
+  for (int i = 0; i < parts; ++i) {
+    variables.push_back({fmt::format("v{}", i), "F32", {static_cast<std::int64_t>(kBytes / 4) / parts}});
+  }
+  const PlacementPlan plan(variables, {.num_ps = 1});
+  const TempFolder folder;
+  const ReservedPorts ports = ReservedPorts::choose("127.0.0.1", 1);
+  RunningProgram server(
+      {kTask, "ps", "0", std::to_string(ports.ports()[0]), std::to_string(kWorkers), folder.file("ps")});
+  const std::vector<float> ones(kBytes / 4 / static_cast<std::size_t>(parts), 1.0f);
+  std::atomic<int> done{0};
+  std::atomic<std::uint64_t> peak{0};  // when the last one is done
+  std::vector<std::thread> threads;
+  for (int number = 0; number < kWorkers; ++number) {
+    threads.emplace_back([&, number] {
+      PsClient client(plan, {.worker = number,
+                             .addresses = {fmt::format("127.0.0.1:{}", ports.ports()[0])},
+                             .cluster_id = kClusterId,
+                             .key = kKey,
+                             .connect_timeout = 20s});
+      if (number == 0) {
+        client.initialise("count",
+                          std::vector(static_cast<std::size_t>(parts), std::as_bytes(std::span(ones))));
+      }
+      client.wait_until_ready();
+      std::vector<std::vector<float>> pulled(static_cast<std::size_t>(parts),
+                                             std::vector<float>(ones.size()));
+      std::vector<Gradient> gradients;
+      std::vector<PullTarget> targets;
+      for (std::size_t i = 0; i < pulled.size(); ++i) {
+        gradients.push_back({.shard = i, .values = std::as_bytes(std::span(ones))});
+        targets.push_back({.shard = i, .values = std::as_writable_bytes(std::span(pulled[i]))});
+      }
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        // Two at a time: a worker may have several pushes under way.
+        auto first = client.push_async({.step = 2 * step}, gradients);
+        auto second = client.push_async({.step = 2 * step + 1}, gradients);
+        client.pull_async(2 * step + 2, targets).wait(60s);
+        first.wait(60s);
+        second.wait(60s);
+      }
+      // Its own pushes are in what it pulled.
+      EXPECT_GE(pulled[0][0], 7.0f);
+      if (++done == kWorkers) peak = peak_memory(server.id());
+      client.finish(60s);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(server.wait(30), 0) << server.out;
+  fmt::print("{} variables: {} MiB at most, of which {} MiB are variables\n", parts, peak >> 20,
+             kBytes >> 20);
+  EXPECT_GT(peak, kBytes);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LE(peak, 3 * kBytes + (std::uint64_t{64} << 20));
+#endif
+}
+
+INSTANTIATE_TEST_SUITE_P(Variables, PsMemory, testing::Values(1, 12));
 
 }  // namespace
 }  // namespace tandem::internal::ps

@@ -29,6 +29,9 @@ struct PsClientOptions {
   // float32 travels as bfloat16, both ways: half the bytes, and 8 bits of precision. First values do not.
   bool bfloat16 = false;
 
+  // The step to begin with, of a training that goes on; 0: the first, or where the others are.
+  std::uint64_t step = 0;
+
   // How long to wait for a ps that has not come yet (also: that the chief has not initialised) ...
   std::chrono::milliseconds connect_timeout{300'000};
   // ... and for one that was there and is gone.
@@ -74,8 +77,8 @@ class PsHandle {
 
   bool done() const;
   // Throws DeadlineExceeded, naming the ps tasks that have not answered, if it is not done in time: it goes
-  // on then, and its memory must stay. Throws what made it fail: Unavailable if a ps is gone for good,
-  // InvalidArgument if one refused it.
+  // on then. Throws what made it fail: Unavailable if a ps is gone for good, InvalidArgument if one refused
+  // it. Whatever is thrown, its memory must stay until the client is destroyed.
   PsOutcome wait(std::chrono::milliseconds timeout);
 
  private:

@@ -116,6 +116,10 @@ bool PsConnection::advance(Clock::time_point now) {
     close_after_write_ = true;
     linger_until_ = now + kLinger;
     return true;
+  } catch (const std::exception& error) {
+    // Memory, most likely. It is this peer's message that asked for it.
+    log_warning("ps {}: {} is disconnected: {}", state_.options.ps, who(), error.what());
+    return false;
   }
 }
 
@@ -339,6 +343,7 @@ void PsConnection::on_hello(const Hello& hello) {
   reply_message.global_step = state_.global_step();
   worker_ = worker;
   incarnation_ = hello.incarnation;
+  pulled_at_ = state_.table.updates();
   reply(encode(reply_message));
   state_.changed();
 }
@@ -422,7 +427,7 @@ void PsConnection::on_initialise() {
       if (fault) return refuse(fault.status, fault.message);
     }
     state_.initialiser = this;
-  } catch (const InvalidArgument& error) {
+  } catch (const std::exception& error) {
     return refuse(Status::kMalformed, error.what());
   }
   entry_ = 0;

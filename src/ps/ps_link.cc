@@ -51,6 +51,7 @@ PsLink::PsLink(int ps, const PlacementPlan& plan, const PsClientOptions& options
       identity_(ps_identity(options.cluster_id, options.key)),
       digest_(plan.digest()),
       name_(fmt::format("ps {} ({})", ps, options.addresses[static_cast<std::size_t>(ps)])),
+      next_step_(options.step),
       down_since_(Clock::now()),
       say_at_(Clock::now() + kSayAgain) {
   if (options.encrypt) encryption_.emplace(options.key);

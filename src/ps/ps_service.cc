@@ -76,6 +76,7 @@ struct PsService::Impl {
         state.resumed = true;
         state.set_ready();
         saved_updates = state.table.updates();
+        saved_finished_count = finished->size();
         log_info("ps {}: goes on from a snapshot after {} updates", options.ps, saved_updates);
       }
       saver = std::thread([this] { save_from_time_to_time(); });
@@ -218,7 +219,8 @@ struct PsService::Impl {
         saver_changed.wait_for(lock, pause, [&] { return stopping.load(); });
       }
       if (stopping || !state.filled) continue;
-      const bool many = state.table.updates() >= saved_updates + options.snapshot_updates;
+      const bool many = state.table.updates() >= saved_updates + options.snapshot_updates ||
+                        state.roll.all_finished().size() != saved_finished_count;
       if (state.ready && !many && Clock::now() < due) continue;
       if (const std::string error = save(); !error.empty() && !stopping) {
         log_warning("ps {}: a snapshot failed, the one before stays: {}", options.ps, error);
@@ -242,6 +244,7 @@ struct PsService::Impl {
     if (error.empty()) {
       saved_updates = updates;
       saved_finished = finished;
+      saved_finished_count = finished.size();
     }
     return error;
   }
@@ -257,6 +260,7 @@ struct PsService::Impl {
   std::mutex save_mutex;  // of what is below
   std::set<int> saved_finished;
   std::atomic<std::uint64_t> saved_updates{0};
+  std::atomic<std::size_t> saved_finished_count{0};
   std::mutex saver_mutex;
   std::condition_variable saver_changed;
   std::thread saver;

@@ -223,15 +223,15 @@ TEST(Wire, OtherMessagesThatCannotBeAreRefused) {
   EXPECT_EQ(refusal(some_hello(), 84, {0}), "a hello is refused: a number is too large");
   EXPECT_EQ(refusal(some_hello_reply(), 0, {99}), "a hello reply is refused: the status is unknown");
   EXPECT_EQ(refusal(some_hello_reply(), 1, {2}), "a hello reply is refused: a flag is neither 0 nor 1");
-  EXPECT_EQ(refusal(some_hello_reply(), 14 + 24, {6}),
+  EXPECT_EQ(refusal(some_hello_reply(), 22 + 24, {6}),
             "a hello reply is refused: an entry's numbers cannot be");
-  EXPECT_EQ(refusal(some_push_reply(), 12 + 4, {99}),
+  EXPECT_EQ(refusal(some_push_reply(), 20 + 4, {99}),
             "a push reply is refused: an entry has an unknown status");
-  EXPECT_EQ(refusal(some_push_reply(), 12 + 24, {13}),
+  EXPECT_EQ(refusal(some_push_reply(), 20 + 24, {13}),
             "a push reply is refused: an entry's numbers cannot be");
-  EXPECT_EQ(refusal(some_push_reply(), 12 + 64 + 2, {'\n'}),
+  EXPECT_EQ(refusal(some_push_reply(), 20 + 64 + 2, {'\n'}),
             "a push reply is refused: the text is not one line");
-  EXPECT_EQ(refusal(some_push_reply(), 12 + 64, {0xff, 0xff}), "a push reply is refused: a text is too long");
+  EXPECT_EQ(refusal(some_push_reply(), 20 + 64, {0xff, 0xff}), "a push reply is refused: a text is too long");
   EXPECT_EQ(refusal(some_pull(), 32 + 4, {0}), "a pull is refused: an entry is of an unknown kind");
   EXPECT_EQ(refusal(some_pull(), 32 + 8, {1}), "a pull is refused: a dense entry has rows");
   EXPECT_EQ(refusal(some_pull(), 32 + 32 + 8, {0}), "a pull is refused: an entry has no rows or too many");

@@ -497,6 +497,46 @@ TEST(PsService, AWorkerThatLeavesHoldsUpNoStep) {
   chief->push_async({.step = 1}, std::span(&gradient, 1)).wait(5s);
 }
 
+TEST(PsService, AWorkerWaitsForOneThatIsTooFarBehind) {
+  const PlacementPlan plan = counting_plan(1);
+  Servers servers(1, {.workers = 2, .staleness = 2});
+  auto fast = servers.chief(plan);
+  auto slow = servers.client(plan, 1);
+  slow->wait_until_ready();
+  const std::vector<float> ones(kCountingElements, 1.0f);
+  const Gradient gradient{.shard = 0, .values = bytes_of(ones)};
+  Values pulled(plan);
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    fast->pull_async(step, pulled.targets()).wait(5s);
+    fast->push_async({.step = step}, std::span(&gradient, 1)).wait(5s);
+  }
+  // Three steps ahead of one that has finished none.
+  auto waiting = fast->pull_async(3, pulled.targets());
+  EXPECT_THROW(waiting.wait(100ms), DeadlineExceeded);
+  slow->push_async({.step = 0}, std::span(&gradient, 1)).wait(5s);
+  waiting.wait(5s);
+  EXPECT_EQ(pulled.floats(0)[0], 4.0f);
+}
+
+TEST(PsService, ATrainingThatGoesOnBeginsWithItsStep) {
+  const PlacementPlan plan = counting_plan(1);
+  Servers servers(1, {.workers = 2, .staleness = 0});
+  auto chief = servers.chief(plan, {.step = 100});
+  auto second = servers.client(plan, 1, {.step = 100});
+  second->wait_until_ready();
+  EXPECT_EQ(second->first_step(), 100u);
+  const std::vector<float> ones(kCountingElements, 1.0f);
+  const Gradient gradient{.shard = 0, .values = bytes_of(ones)};
+  Values pulled(plan);
+  chief->pull_async(100, pulled.targets()).wait(5s);
+  auto first = chief->push_async({.step = 100}, std::span(&gradient, 1));
+  EXPECT_EQ(second->push_async({.step = 100}, std::span(&gradient, 1)).wait(5s).status, Status::kApplied);
+  EXPECT_EQ(first.wait(5s).status, Status::kApplied);
+  chief->pull_async(101, pulled.targets()).wait(5s);
+  EXPECT_EQ(pulled.floats(0)[0], 2.0f);
+  EXPECT_EQ(servers.stores[0]->updates(0), 1);
+}
+
 TEST(PsService, GoesOnFromItsSnapshot) {
   const PlacementPlan plan = small_plan(1);
   const TempFolder folder;

@@ -343,6 +343,12 @@ void PsLink::take_requests() {
   }
 }
 
+// Of an earlier push, if there is some: fresh memory costs more than filling it.
+std::vector<std::byte> PsLink::narrow_memory(std::size_t bytes) {
+  auto spare = spare_narrowed_.extract(bytes);
+  return spare.empty() ? std::vector<std::byte>(bytes) : std::move(spare.mapped());
+}
+
 void PsLink::prepare(Request& request) {
   if (!request.header.empty()) return;
   switch (request.kind) {
@@ -352,7 +358,7 @@ void PsLink::prepare(Request& request) {
         PayloadSpans& payload = request.payloads[i];
         if (entry.kind == PayloadKind::kNothing) continue;
         if (payload.values.size() != entry.value_bytes()) {
-          auto& narrowed = request.narrowed.emplace_back(entry.value_bytes());
+          auto& narrowed = request.narrowed.emplace_back(narrow_memory(entry.value_bytes()));
           to_bfloat16(payload.values, narrowed);
           payload.values = narrowed;
         }
@@ -464,6 +470,10 @@ void PsLink::take_reply() {
 }
 
 void PsLink::answer_front() {
+  for (auto& memory : unanswered_.front()->narrowed) {
+    const std::size_t bytes = memory.size();
+    spare_narrowed_.emplace(bytes, std::move(memory));
+  }
   unanswered_.front()->operation->answered(name_);
   unanswered_.pop_front();
   --to_send_;

@@ -80,7 +80,8 @@ class PsLink {
   void take_reply_of_hello(const HelloReply& reply);
   void exchange();
   void take_requests();
-  static void prepare(Request& request);
+  void prepare(Request& request);
+  std::vector<std::byte> narrow_memory(std::size_t bytes);
   bool write_some();
   bool read_some();
   void take_reply();
@@ -142,6 +143,7 @@ class PsLink {
   std::size_t entry_ = 0;
   std::uint32_t crc_ = 0;
   std::vector<std::byte> halves_;
+  std::multimap<std::size_t, std::vector<std::byte>> spare_narrowed_;  // by size
   std::thread thread_;
 };
 

@@ -35,6 +35,14 @@ std::vector<int> WorkerClocks::live() const {
   return workers;
 }
 
+std::vector<int> WorkerClocks::busy_with(std::uint64_t step) const {
+  std::vector<int> workers;
+  for (const auto& [worker, clock] : clocks_) {
+    if (clock <= step) workers.push_back(worker);
+  }
+  return workers;
+}
+
 std::uint64_t WorkerClocks::slowest() const {
   std::optional<std::uint64_t> least;
   for (const auto& [worker, clock] : clocks_) least = std::min(least.value_or(clock), clock);

@@ -34,6 +34,8 @@ class WorkerClocks {
 
   // Ascending.
   std::vector<int> live() const;
+  // Those of them that have not finished this step.
+  std::vector<int> busy_with(std::uint64_t step) const;
   // The clock of the slowest live worker; without any, the last that there was.
   std::uint64_t slowest() const;
   // How far the fastest one is ahead of the slowest.

@@ -24,6 +24,8 @@ const char* status_name(Status status) {
       return "malformed";
     case Status::kDamaged:
       return "damaged on the way";
+    case Status::kNotReady:
+      return "not ready: the chief has not initialised it yet";
   }
   return "unknown";
 }

@@ -19,8 +19,9 @@ enum class Status : std::uint8_t {
   kUnknownShard,  // not in the plan, or not on this ps
   kMalformed,     // wrong shape, dtype, length or row
   kDamaged,       // the checksum is of other bytes
+  kNotReady,      // the chief has not initialised this ps yet
 };
-inline constexpr Status kLastStatus = Status::kDamaged;
+inline constexpr Status kLastStatus = Status::kNotReady;
 
 constexpr bool settles(Status status) {
   return status <= Status::kLate;

@@ -62,9 +62,16 @@ template <>
 constexpr MessageKind kKindOf<Pull> = MessageKind::kPull;
 template <>
 constexpr MessageKind kKindOf<PullReply> = MessageKind::kPullReply;
+template <>
+constexpr MessageKind kKindOf<Initialise> = MessageKind::kInitialise;
+template <>
+constexpr MessageKind kKindOf<Finished> = MessageKind::kFinished;
+template <>
+constexpr MessageKind kKindOf<Answer> = MessageKind::kAnswer;
 
 const char* kind_name(MessageKind kind) {
-  constexpr std::array kNames{"hello", "hello reply", "push", "push reply", "pull", "pull reply"};
+  constexpr std::array kNames{"hello",      "hello reply", "push",     "push reply", "pull",
+                              "pull reply", "initialise",  "finished", "answer"};
   return kNames[static_cast<std::size_t>(kind) - 1];
 }
 
@@ -191,7 +198,7 @@ const char* fault_of(const Hello& hello) {
 
 const char* fault_of(const HelloReply& reply) {
   if (reply.status > kLastStatus) return "the status is unknown";
-  if (reply.step > kMostSeq) return "a number is too large";
+  if (reply.step > kMostSeq || reply.global_step > kMostSeq) return "a number is too large";
   if (!is_one_line(reply.message)) return "the text is not one line";
   return fault_of(reply.shards);
 }
@@ -211,7 +218,7 @@ const char* fault_of(const Push& push) {
 }
 
 const char* fault_of(const PushReplies& reply) {
-  if (reply.seq > kMostSeq) return "a number is too large";
+  if (reply.seq > kMostSeq || reply.global_step > kMostSeq) return "a number is too large";
   if (!is_one_line(reply.message)) return "the text is not one line";
   return fault_of(reply.entries);
 }
@@ -228,12 +235,33 @@ const char* fault_of(const PullReply& reply) {
   return fault_of(reply.entries);
 }
 
+const char* fault_of(const Initialise& message) {
+  if (const char* fault = fault_of_sender(message.worker, message.incarnation)) return fault;
+  if (message.plan_bytes > kLongestPlanText || message.optimizer_bytes > kLongestOptimizerText) {
+    return "a text is too long";
+  }
+  if (std::ranges::any_of(message.entries, [](const auto& e) { return e.kind != PayloadKind::kDense; })) {
+    return "an entry is not dense";
+  }
+  return fault_of(message.entries);
+}
+
+const char* fault_of(const Finished& message) {
+  return fault_of_sender(message.worker, message.incarnation);
+}
+
+const char* fault_of(const Answer& answer) {
+  if (answer.status > kLastStatus) return "the status is unknown";
+  return is_one_line(answer.message) ? nullptr : "the text is not one line";
+}
+
 // Of all entries. Cannot overflow: 2^18 entries of at most 2^40 rows and values of 8 bytes.
 static_assert(kMostShards <= std::size_t{1} << 18 && kMostElements <= std::uint64_t{1} << 40);
 
 template <typename Message>
 std::uint64_t payload_of(const Message& message) {
   std::uint64_t bytes = 0;
+  if constexpr (requires { message.text_bytes(); }) bytes = message.text_bytes();
   if constexpr (requires { message.entries[0].payload_bytes(); }) {
     for (const auto& entry : message.entries) bytes += entry.payload_bytes();
   }
@@ -285,6 +313,7 @@ void HelloReply::fields(auto& codec, auto& self) {
   codec(self.status);
   flag(codec, self.resumed);
   codec(self.step);
+  codec(self.global_step);
   codec.list(self.shards, kMostShards);
   codec.text(self.message, kLongestMessageText);
 }
@@ -324,6 +353,7 @@ void PushReplies::Entry::fields(auto& codec, auto& self) {
 
 void PushReplies::fields(auto& codec, auto& self) {
   codec(self.seq);
+  codec(self.global_step);
   codec.list(self.entries, kMostShards);
   codec.text(self.message, kLongestMessageText);
 }
@@ -363,6 +393,25 @@ void PullReply::fields(auto& codec, auto& self) {
   codec.text(self.message, kLongestMessageText);
 }
 
+void Initialise::fields(auto& codec, auto& self) {
+  codec(self.worker);
+  incarnation_fields(codec, self.incarnation);
+  codec(self.plan_bytes);
+  codec(self.optimizer_bytes);
+  codec(self.texts_crc);
+  codec.list(self.entries, kMostShards);
+}
+
+void Finished::fields(auto& codec, auto& self) {
+  codec(self.worker);
+  incarnation_fields(codec, self.incarnation);
+}
+
+void Answer::fields(auto& codec, auto& self) {
+  codec(self.status);
+  codec.text(self.message, kLongestMessageText);
+}
+
 const char* wire_type_name(WireType type) {
   return type == WireType::kFloat32 ? "float32" : type == WireType::kFloat64 ? "float64" : "bfloat16";
 }
@@ -375,7 +424,7 @@ Prologue parse_prologue(std::span<const std::byte, kPrologueBytes> bytes, std::u
                           .crc = raw.crc,
                           .payload_bytes = raw.payload_bytes};
   if (raw.magic != kMagic) throw InvalidArgument("not a message of a parameter server");
-  if (raw.kind < 1 || prologue.kind > MessageKind::kPullReply || raw.zeros != std::array<std::uint8_t, 3>{}) {
+  if (raw.kind < 1 || prologue.kind > MessageKind::kAnswer || raw.zeros != std::array<std::uint8_t, 3>{}) {
     throw InvalidArgument(fmt::format("a message of an unknown kind ({})", raw.kind));
   }
   if (prologue.header_bytes > kLargestHeader) {
@@ -414,6 +463,9 @@ template Push decode(const Prologue&, std::span<const std::byte>);
 template PushReplies decode(const Prologue&, std::span<const std::byte>);
 template Pull decode(const Prologue&, std::span<const std::byte>);
 template PullReply decode(const Prologue&, std::span<const std::byte>);
+template Initialise decode(const Prologue&, std::span<const std::byte>);
+template Finished decode(const Prologue&, std::span<const std::byte>);
+template Answer decode(const Prologue&, std::span<const std::byte>);
 
 std::string encode(const Hello& message) {
   return encode_any(message);
@@ -431,6 +483,16 @@ std::string encode(const Pull& message) {
   return encode_any(message);
 }
 std::string encode(const PullReply& message) {
+  return encode_with_text(message);
+}
+
+std::string encode(const Initialise& message) {
+  return encode_any(message);
+}
+std::string encode(const Finished& message) {
+  return encode_any(message);
+}
+std::string encode(const Answer& message) {
   return encode_with_text(message);
 }
 

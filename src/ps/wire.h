@@ -23,10 +23,22 @@ namespace tandem::internal::ps {
 // goes before it has room for any: payloads are never copied, and nothing is allocated on a stranger's word.
 // Numbers are little-endian. One message has one encoding: what decodes encodes to the same bytes.
 
-enum class MessageKind : std::uint8_t { kHello = 1, kHelloReply, kPush, kPushReply, kPull, kPullReply };
+enum class MessageKind : std::uint8_t {
+  kHello = 1,
+  kHelloReply,
+  kPush,
+  kPushReply,
+  kPull,
+  kPullReply,
+  kInitialise,
+  kFinished,
+  kAnswer,
+};
 
 inline constexpr std::size_t kPrologueBytes = 24;
 inline constexpr std::size_t kLongestMessageText = 1000;
+inline constexpr std::uint32_t kLongestPlanText = 64 << 20;
+inline constexpr std::uint32_t kLongestOptimizerText = 1 << 20;
 
 struct Prologue {
   MessageKind kind = MessageKind::kHello;
@@ -82,6 +94,7 @@ struct HelloReply {
   Status status = Status::kApplied;
   bool resumed = false;            // the ps came back from a snapshot since it began
   std::uint64_t step = 0;          // to go on with
+  std::uint64_t global_step = 0;   // counted by ps 0
   std::vector<Entry> shards = {};  // of this ps
   std::string message = {};        // why not, in one line
 
@@ -132,6 +145,7 @@ struct PushReplies {
     static void fields(auto& codec, auto& self);
   };
   std::uint64_t seq = 0;
+  std::uint64_t global_step = 0;  // as in HelloReply, after this push
   std::vector<Entry> entries = {};
   std::string message = {};  // about the first entry that was not taken, in one line
 
@@ -181,6 +195,37 @@ struct PullReply {
   static void fields(auto& codec, auto& self);
 };
 
+// The chief's, before the first hello is admitted: what the model is, and its first values. The payload
+// begins with two texts, the plan as JSON and what the store knows as the optimizer; the values follow.
+struct Initialise {
+  std::uint32_t worker = 0;
+  Incarnation incarnation = {};
+  std::uint32_t plan_bytes = 0;
+  std::uint32_t optimizer_bytes = 0;
+  std::uint32_t texts_crc = 0;
+  std::vector<Push::Entry> entries = {};  // kDense: each shard of this ps, in its own type
+
+  std::uint64_t text_bytes() const { return std::uint64_t{plan_bytes} + optimizer_bytes; }
+
+  static void fields(auto& codec, auto& self);
+};
+
+// A worker has done its part, and will not come back.
+struct Finished {
+  std::uint32_t worker = 0;
+  Incarnation incarnation = {};
+
+  static void fields(auto& codec, auto& self);
+};
+
+// To Initialise and Finished; and to bytes that are no message, before the connection is closed.
+struct Answer {
+  Status status = Status::kApplied;
+  std::string message = {};
+
+  static void fields(auto& codec, auto& self);
+};
+
 // Prologue and header; the payloads follow as they lie. Texts are cut to kLongestMessageText and made one
 // line. A message that the other side would refuse is a broken invariant of ours.
 std::string encode(const Hello& message);
@@ -189,6 +234,9 @@ std::string encode(const Push& message);
 std::string encode(const PushReplies& message);
 std::string encode(const Pull& message);
 std::string encode(const PullReply& message);
+std::string encode(const Initialise& message);
+std::string encode(const Finished& message);
+std::string encode(const Answer& message);
 
 // The message of a header that follows this prologue. Throws InvalidArgument with one line if the kind is
 // another, the checksum does not fit, or a field is out of range; the entries' payloads together have then
@@ -202,6 +250,9 @@ extern template Push decode(const Prologue&, std::span<const std::byte>);
 extern template PushReplies decode(const Prologue&, std::span<const std::byte>);
 extern template Pull decode(const Prologue&, std::span<const std::byte>);
 extern template PullReply decode(const Prologue&, std::span<const std::byte>);
+extern template Initialise decode(const Prologue&, std::span<const std::byte>);
+extern template Finished decode(const Prologue&, std::span<const std::byte>);
+extern template Answer decode(const Prologue&, std::span<const std::byte>);
 
 // Over row numbers, then values: what an entry's crc is.
 std::uint32_t payload_crc(const PayloadSpans& payload);

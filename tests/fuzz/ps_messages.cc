@@ -40,6 +40,7 @@ void check_same(const Prologue& prologue, const std::string& bytes) {
   require(encode(message) == bytes, "a message has one encoding");
   if constexpr (requires { message.entries[0].payload_bytes(); }) {
     std::uint64_t payload = 0;
+    if constexpr (requires { message.text_bytes(); }) payload = message.text_bytes();
     for (const auto& entry : message.entries) payload += entry.payload_bytes();
     require(payload == prologue.payload_bytes && payload <= kRoom,
             "the tensors have the size that was checked");
@@ -68,6 +69,15 @@ bool read_message(const std::string& bytes) {
         break;
       case MessageKind::kPullReply:
         check_same<PullReply>(prologue, bytes);
+        break;
+      case MessageKind::kInitialise:
+        check_same<Initialise>(prologue, bytes);
+        break;
+      case MessageKind::kFinished:
+        check_same<Finished>(prologue, bytes);
+        break;
+      case MessageKind::kAnswer:
+        check_same<Answer>(prologue, bytes);
         break;
     }
     return true;

@@ -82,6 +82,19 @@ HelloReply some_hello_reply() {
   return {.resumed = true, .step = 8, .shards = {{.shard = 3, .version = 30, .last_seq = 5, .lost = 2}}};
 }
 
+Initialise some_initialise() {
+  const std::vector<float> values{1, 2, 3};
+  return {.worker = 0,
+          .incarnation = kProcess,
+          .plan_bytes = 10,
+          .optimizer_bytes = 3,
+          .texts_crc = 5,
+          .entries = {describe_dense(2, WireType::kFloat32, std::as_bytes(std::span(values)))}};
+}
+
+const Finished kFinished{.worker = 4, .incarnation = kProcess};
+const Answer kAnswer{.status = Status::kOtherModel, .message = "the plans differ"};
+
 TEST(Wire, APushComesBackAsItWas) {
   const Push push = some_push();
   const std::string bytes = encode(push);
@@ -115,6 +128,11 @@ TEST(Wire, EveryMessageHasOneEncoding) {
   EXPECT_EQ(read<PushReplies>(encode(some_push_reply())).entries[1].repeated, true);
   EXPECT_EQ(read<PushReplies>(encode(some_push_reply())).message, "worker 3: ein Stück fehlt");
   EXPECT_EQ(read<HelloReply>(encode(some_hello_reply())).shards[0].lost, 2u);
+  EXPECT_EQ(encode(read<Initialise>(encode(some_initialise()))), encode(some_initialise()));
+  EXPECT_EQ(encode(read<Finished>(encode(kFinished))), encode(kFinished));
+  EXPECT_EQ(encode(read<Answer>(encode(kAnswer))), encode(kAnswer));
+  EXPECT_EQ(read<Answer>(encode(kAnswer)).message, "the plans differ");
+  EXPECT_EQ(prologue_of(encode(some_initialise())).payload_bytes, 10u + 3 + 12);
   EXPECT_EQ(prologue_of(encode(some_pull())).payload_bytes, 24u);
   EXPECT_EQ(prologue_of(encode(some_pull_reply())).payload_bytes, 40u);
 }
@@ -139,6 +157,9 @@ TEST(Wire, EveryWrongBitIsFound) {
   expect_damage_is_found<PushReplies>(encode(some_push_reply()));
   expect_damage_is_found<Pull>(encode(some_pull()));
   expect_damage_is_found<PullReply>(encode(some_pull_reply()));
+  expect_damage_is_found<Initialise>(encode(some_initialise()));
+  expect_damage_is_found<Finished>(encode(kFinished));
+  expect_damage_is_found<Answer>(encode(kAnswer));
 }
 
 TEST(Wire, SizesAreCheckedBeforeAnythingIsAllocated) {
@@ -202,15 +223,15 @@ TEST(Wire, OtherMessagesThatCannotBeAreRefused) {
   EXPECT_EQ(refusal(some_hello(), 84, {0}), "a hello is refused: a number is too large");
   EXPECT_EQ(refusal(some_hello_reply(), 0, {99}), "a hello reply is refused: the status is unknown");
   EXPECT_EQ(refusal(some_hello_reply(), 1, {2}), "a hello reply is refused: a flag is neither 0 nor 1");
-  EXPECT_EQ(refusal(some_hello_reply(), 14 + 24, {6}),
+  EXPECT_EQ(refusal(some_hello_reply(), 22 + 24, {6}),
             "a hello reply is refused: an entry's numbers cannot be");
-  EXPECT_EQ(refusal(some_push_reply(), 12 + 4, {99}),
+  EXPECT_EQ(refusal(some_push_reply(), 20 + 4, {99}),
             "a push reply is refused: an entry has an unknown status");
-  EXPECT_EQ(refusal(some_push_reply(), 12 + 24, {13}),
+  EXPECT_EQ(refusal(some_push_reply(), 20 + 24, {13}),
             "a push reply is refused: an entry's numbers cannot be");
-  EXPECT_EQ(refusal(some_push_reply(), 12 + 64 + 2, {'\n'}),
+  EXPECT_EQ(refusal(some_push_reply(), 20 + 64 + 2, {'\n'}),
             "a push reply is refused: the text is not one line");
-  EXPECT_EQ(refusal(some_push_reply(), 12 + 64, {0xff, 0xff}), "a push reply is refused: a text is too long");
+  EXPECT_EQ(refusal(some_push_reply(), 20 + 64, {0xff, 0xff}), "a push reply is refused: a text is too long");
   EXPECT_EQ(refusal(some_pull(), 32 + 4, {0}), "a pull is refused: an entry is of an unknown kind");
   EXPECT_EQ(refusal(some_pull(), 32 + 8, {1}), "a pull is refused: a dense entry has rows");
   EXPECT_EQ(refusal(some_pull(), 32 + 32 + 8, {0}), "a pull is refused: an entry has no rows or too many");

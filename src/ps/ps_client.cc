@@ -1,0 +1,257 @@
+#include "ps/ps_client.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/crc32c.h"
+#include "base/hmac.h"
+#include "ps/ps_link.h"
+#include "ps/shard_table.h"
+#include "tandem/error.h"
+
+namespace tandem::internal::ps {
+namespace {
+
+// A pull is asked for in pieces: the ps copies the next one while this one is on its way.
+constexpr std::size_t kPullPiece = std::size_t{4} << 20;
+
+}  // namespace
+
+bool PsHandle::done() const {
+  const std::lock_guard lock(operation_->mutex);
+  return operation_->missing.empty();
+}
+
+PsOutcome PsHandle::wait(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(operation_->mutex);
+  const auto over = [&] { return operation_->missing.empty() || operation_->error; };
+  if (!operation_->changed.wait_for(lock, timeout, over)) {
+    std::vector<std::string> who;
+    for (const auto& [name, count] : operation_->missing) who.push_back(name);
+    throw DeadlineExceeded(fmt::format("no answer from {} within {:.1f} s", fmt::join(who, ", "),
+                                       std::chrono::duration<double>(timeout).count()));
+  }
+  if (operation_->error) std::rethrow_exception(operation_->error);
+  return operation_->outcome;
+}
+
+struct PsClient::Impl {
+  Impl(PlacementPlan the_plan, PsClientOptions the_options)
+      : plan(std::move(the_plan)), options(std::move(the_options)) {
+    if (static_cast<int>(options.addresses.size()) != plan.num_ps()) {
+      throw InvalidArgument(fmt::format("{} addresses of parameter servers: the plan has {}",
+                                        options.addresses.size(), plan.num_ps()));
+    }
+    if (!options.incarnation) random_bytes(&options.incarnation, sizeof options.incarnation);
+    for (const Shard& shard : plan.shards()) {
+      const auto& variable = plan.variables()[static_cast<std::size_t>(shard.variable)];
+      const auto type = wire_type_of(variable.dtype);
+      if (!type) {
+        throw InvalidArgument(fmt::format("variable {} is {}: parameter servers hold F32, F64 and BF16",
+                                          variable.name, variable.dtype));
+      }
+      types.push_back(*type);
+    }
+    for (int ps = 0; ps < plan.num_ps(); ++ps) {
+      shards_on.push_back(plan.shards_on(ps));
+      links.push_back(std::make_unique<PsLink>(ps, plan, options));
+    }
+  }
+
+  WireType wire_type(std::size_t shard) const {
+    return options.bfloat16 && types[shard] == WireType::kFloat32 ? WireType::kBfloat16 : types[shard];
+  }
+
+  // Throws InvalidArgument unless shards ascend and sizes are the plan's.
+  void check(const char* what, std::size_t shard, std::size_t bytes, std::span<const std::int64_t> row_ids,
+             std::optional<std::size_t> before) const {
+    if (shard >= plan.shards().size() || (before && *before >= shard)) {
+      throw InvalidArgument(fmt::format("a {} of shard {}: expected ascending numbers below {}", what, shard,
+                                        plan.shards().size()));
+    }
+    const Shard& there = plan.shards()[shard];
+    std::uint64_t expected = there.bytes;
+    if (!row_ids.empty()) {
+      expected = there.bytes / static_cast<std::uint64_t>(there.rows()) * row_ids.size();
+      const std::string fault = fault_of_rows(row_ids, there.rows());
+      if (!fault.empty()) throw InvalidArgument(fmt::format("{}: {}", plan.shard_name(shard), fault));
+    }
+    if (bytes != expected) {
+      throw InvalidArgument(
+          fmt::format("a {} of {} has {} bytes: expected {}", what, plan.shard_name(shard), bytes, expected));
+    }
+  }
+
+  std::unique_ptr<PsLink::Request> request(MessageKind kind,
+                                           const std::shared_ptr<PsHandle::Operation>& operation) const {
+    auto made = std::make_unique<PsLink::Request>();
+    made->kind = kind;
+    made->operation = operation;
+    return made;
+  }
+
+  const PlacementPlan plan;
+  PsClientOptions options;
+  std::vector<WireType> types;  // by shard
+  std::vector<std::vector<std::size_t>> shards_on;
+  std::vector<std::unique_ptr<PsLink>> links;
+};
+
+PsClient::PsClient(PlacementPlan plan, PsClientOptions options)
+    : impl_(std::make_unique<Impl>(std::move(plan), std::move(options))) {}
+
+PsClient::~PsClient() = default;
+
+void PsClient::initialise(const std::string& optimizer, std::span<const std::span<const std::byte>> values) {
+  if (values.size() != impl_->plan.shards().size()) {
+    throw InvalidArgument(fmt::format("first values of {} shards: the plan has {}", values.size(),
+                                      impl_->plan.shards().size()));
+  }
+  for (std::size_t shard = 0; shard < values.size(); ++shard) {
+    impl_->check("first value", shard, values[shard].size(), {}, {});
+  }
+  const std::string plan = impl_->plan.to_json();
+  const auto operation = std::make_shared<PsHandle::Operation>();
+  for (std::size_t ps = 0; ps < impl_->links.size(); ++ps) {
+    auto request = impl_->request(MessageKind::kInitialise, operation);
+    request->texts = plan + optimizer;
+    request->initialise = {.worker = static_cast<std::uint32_t>(impl_->options.worker),
+                           .incarnation = impl_->options.incarnation,
+                           .plan_bytes = static_cast<std::uint32_t>(plan.size()),
+                           .optimizer_bytes = static_cast<std::uint32_t>(optimizer.size()),
+                           .texts_crc = crc32c(request->texts.data(), request->texts.size())};
+    for (const std::size_t shard : impl_->shards_on[ps]) {
+      request->initialise.entries.push_back(
+          describe_dense(static_cast<std::uint32_t>(shard), impl_->types[shard], values[shard]));
+      request->payloads.push_back({.values = values[shard]});
+    }
+    operation->expect(impl_->links[ps]->name());
+    impl_->links[ps]->ask(std::move(request));
+  }
+  {
+    // The links have a deadline of their own. All must be done with the caller's memory.
+    std::unique_lock lock(operation->mutex);
+    operation->changed.wait(lock, [&] { return operation->missing.empty(); });
+    if (operation->error) std::rethrow_exception(operation->error);
+  }
+  wait_until_ready();
+}
+
+void PsClient::wait_until_ready() {
+  for (const auto& link : impl_->links) link->wait_until_ready();
+}
+
+std::uint64_t PsClient::first_step() const {
+  std::optional<std::uint64_t> first;
+  for (std::size_t ps = 0; ps < impl_->links.size(); ++ps) {
+    if (impl_->shards_on[ps].empty()) continue;
+    const std::uint64_t step = impl_->links[ps]->first_step();
+    first = std::min(first.value_or(step), step);
+  }
+  return first.value_or(0);
+}
+
+std::uint64_t PsClient::global_step() const {
+  return impl_->links.front()->global_step();
+}
+
+PsHandle PsClient::push_async(const PushOrder& order, std::span<const Gradient> gradients) {
+  std::optional<std::size_t> before;
+  for (const Gradient& gradient : gradients) {
+    impl_->check("gradient", gradient.shard, gradient.values.size(), gradient.row_ids, before);
+    before = gradient.shard;
+  }
+  const auto operation = std::make_shared<PsHandle::Operation>();
+  std::vector<std::unique_ptr<PsLink::Request>> requests(impl_->links.size());
+  for (std::size_t ps = 0; ps < impl_->links.size(); ++ps) {
+    if (impl_->shards_on[ps].empty()) continue;
+    auto request = impl_->request(MessageKind::kPush, operation);
+    request->push = {.worker = static_cast<std::uint32_t>(impl_->options.worker),
+                     .incarnation = impl_->options.incarnation,
+                     .seq = 1,
+                     .closure = order.closure,
+                     .closure_push = order.closure_push,
+                     .closures_settled = order.closures_settled,
+                     .step = order.step,
+                     .learning_rate = order.learning_rate};
+    auto next = gradients.begin();
+    for (const std::size_t shard : impl_->shards_on[ps]) {
+      next = std::find_if(next, gradients.end(), [&](const Gradient& g) { return g.shard >= shard; });
+      Push::Entry& entry = request->push.entries.emplace_back();
+      PayloadSpans& payload = request->payloads.emplace_back();
+      entry.shard = static_cast<std::uint32_t>(shard);
+      if (next == gradients.end() || next->shard != shard) continue;
+      entry.kind = next->row_ids.empty() ? PayloadKind::kDense : PayloadKind::kRows;
+      entry.type = impl_->wire_type(shard);
+      entry.rows = next->row_ids.size();
+      entry.count = next->values.size() / wire_type_bytes(impl_->types[shard]);
+      payload = {.row_ids = std::as_bytes(next->row_ids), .values = next->values};
+    }
+    operation->expect(impl_->links[ps]->name());
+    requests[ps] = std::move(request);
+  }
+  for (std::size_t ps = 0; ps < requests.size(); ++ps) {
+    if (requests[ps]) impl_->links[ps]->ask(std::move(requests[ps]));
+  }
+  return PsHandle(operation);
+}
+
+PsHandle PsClient::pull_async(std::uint64_t step, std::span<const PullTarget> targets) {
+  std::optional<std::size_t> before;
+  for (const PullTarget& target : targets) {
+    impl_->check("pull", target.shard, target.values.size(), target.row_ids, before);
+    before = target.shard;
+  }
+  const auto operation = std::make_shared<PsHandle::Operation>();
+  std::vector<std::pair<std::size_t, std::unique_ptr<PsLink::Request>>> requests;
+  std::vector<PsLink::Request*> open(impl_->links.size());  // the piece that may grow, by ps
+  std::vector<std::size_t> open_bytes(impl_->links.size());
+  for (const PullTarget& target : targets) {
+    const auto ps = static_cast<std::size_t>(impl_->plan.shards()[target.shard].ps);
+    if (!open[ps] || open_bytes[ps] + target.values.size() > kPullPiece) {
+      auto request = impl_->request(MessageKind::kPull, operation);
+      request->pull = {.worker = static_cast<std::uint32_t>(impl_->options.worker),
+                       .incarnation = impl_->options.incarnation,
+                       .step = step};
+      open[ps] = request.get();
+      open_bytes[ps] = 0;
+      operation->expect(impl_->links[ps]->name());
+      requests.emplace_back(ps, std::move(request));
+    }
+    open_bytes[ps] += target.values.size();
+    open[ps]->targets.push_back(target);
+    open[ps]->pull.entries.push_back(
+        {.shard = static_cast<std::uint32_t>(target.shard),
+         .kind = target.row_ids.empty() ? PayloadKind::kDense : PayloadKind::kRows,
+         .type = impl_->wire_type(target.shard),
+         .rows = target.row_ids.size()});
+  }
+  for (auto& [ps, request] : requests) impl_->links[ps]->ask(std::move(request));
+  return PsHandle(operation);
+}
+
+std::uint64_t PsClient::lost_updates(std::size_t shard) const {
+  return impl_->links[static_cast<std::size_t>(impl_->plan.shards().at(shard).ps)]->lost(shard);
+}
+
+std::uint64_t PsClient::lost_updates() const {
+  std::uint64_t lost = 0;
+  for (const auto& link : impl_->links) lost += link->lost_at_worst();
+  return lost;
+}
+
+void PsClient::finish(std::chrono::milliseconds timeout) {
+  const auto operation = std::make_shared<PsHandle::Operation>();
+  for (const auto& link : impl_->links) {
+    auto request = impl_->request(MessageKind::kFinished, operation);
+    request->push.worker = static_cast<std::uint32_t>(impl_->options.worker);
+    request->push.incarnation = impl_->options.incarnation;
+    operation->expect(link->name());
+    link->ask(std::move(request));
+  }
+  PsHandle(operation).wait(timeout);
+}
+
+}  // namespace tandem::internal::ps

@@ -1,0 +1,134 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cluster/membership_core.h"
+#include "ps/plan.h"
+#include "ps/status.h"
+
+namespace tandem::internal::ps {
+
+struct PsClientOptions {
+  int worker = 0;
+  // Of this process; none: a random one.
+  Incarnation incarnation = {};
+
+  // "host:port" of each ps, as many as the plan has.
+  std::vector<std::string> addresses = {};
+
+  // As in PsServiceOptions.
+  std::string cluster_id = {};
+  std::string key = {};
+  bool encrypt = false;
+
+  // float32 travels as bfloat16, both ways: half the bytes, and 8 bits of precision. First values do not.
+  bool bfloat16 = false;
+
+  // The step to begin with, of a training that goes on; 0: the first, or where the others are.
+  std::uint64_t step = 0;
+
+  // How long to wait for a ps that has not come yet (also: that the chief has not initialised) ...
+  std::chrono::milliseconds connect_timeout{300'000};
+  // ... and for one that was there and is gone.
+  std::chrono::milliseconds ps_outage{300'000};
+};
+
+// One shard's gradient: all of it, or the rows named, ascending.
+struct Gradient {
+  std::size_t shard = 0;
+  std::span<const std::byte> values = {};
+  std::span<const std::int64_t> row_ids = {};
+};
+
+// Where values of a shard go: all of them, or those of the rows named, ascending.
+struct PullTarget {
+  std::size_t shard = 0;
+  std::span<std::byte> values = {};
+  std::span<const std::int64_t> row_ids = {};
+};
+
+struct PushOrder {
+  std::uint64_t step = 0;
+  double learning_rate = 0;
+  // Of a coordinator; see push_ledger.h.
+  std::uint64_t closure = 0;
+  std::uint32_t closure_push = 0;
+  std::uint64_t closures_settled = 0;
+};
+
+// What became of a push or a pull.
+struct PsOutcome {
+  std::uint64_t global_step = 0;  // after a push, as ps 0 counts it
+  // Of a push, the highest of all shards': kApplied if all of them took it.
+  Status status = Status::kApplied;
+  std::string message = {};  // about the first shard that did not
+};
+
+// A push or a pull under way.
+class PsHandle {
+ public:
+  struct Operation;
+  explicit PsHandle(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
+
+  bool done() const;
+  // Throws DeadlineExceeded, naming the ps tasks that have not answered, if it is not done in time: it goes
+  // on then. Throws what made it fail: Unavailable if a ps is gone for good, InvalidArgument if one refused
+  // it. Whatever is thrown, its memory must stay until the client is destroyed.
+  PsOutcome wait(std::chrono::milliseconds timeout);
+
+ private:
+  std::shared_ptr<Operation> operation_;
+};
+
+// A worker's side of the parameter servers. One thread for each ps moves the bytes, straight from and to the
+// caller's memory, which must stay as it is until the operation is done.
+//
+// A connection that breaks is made again, and what was not answered is sent again; no push is applied twice.
+// A ps that is gone is waited for; if it comes back from a snapshot, lost_updates() says what it forgot.
+// After an error of a ps every later call fails with it.
+//
+// Each step is pushed once, in order. Not thread-safe: one thread gives the orders; handles may be waited for
+// from any thread.
+class PsClient {
+ public:
+  // Begins to connect. Throws InvalidArgument if addresses and plan do not fit.
+  PsClient(PlacementPlan plan, PsClientOptions options);
+  ~PsClient();
+  PsClient(const PsClient&) = delete;
+
+  // The chief's: gives each ps the model and, by shard, its first values. A ps that has them already, from a
+  // snapshot or an earlier chief, keeps its own. Returns when all are ready. Throws InvalidArgument if one
+  // has another model, Unavailable if one does not come.
+  void initialise(const std::string& optimizer, std::span<const std::span<const std::byte>> values);
+  // The others': returns when all are. Throws the same.
+  void wait_until_ready();
+
+  // Of the steps, the one to begin with (where steps are bound to each other; else 0). Once ready.
+  std::uint64_t first_step() const;
+  std::uint64_t global_step() const;
+
+  // Shards ascending; one that is left out gets no gradient in this step. Throws InvalidArgument for sizes
+  // that are not the plan's.
+  PsHandle push_async(const PushOrder& order, std::span<const Gradient> gradients);
+  // For `step`: waits for what bounded staleness demands.
+  PsHandle pull_async(std::uint64_t step, std::span<const PullTarget> targets);
+
+  // Updates of this worker that a ps had taken and then forgotten, because it came back from a snapshot: of
+  // one shard, and of the ps tasks together (each counts its worst shard).
+  std::uint64_t lost_updates(std::size_t shard) const;
+  std::uint64_t lost_updates() const;
+
+  // Tells all ps tasks that this worker is done, and waits for their answers.
+  void finish(std::chrono::milliseconds timeout);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tandem::internal::ps

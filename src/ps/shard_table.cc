@@ -1,0 +1,568 @@
+#include "ps/shard_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cstring>
+
+#include "base/crc32c.h"
+#include "base/log.h"
+#include "comm/bfloat16.h"
+#include "tandem/error.h"
+
+namespace tandem::internal::ps {
+namespace {
+
+PushId id_of(const Push& push) {
+  return {.worker = static_cast<int>(push.worker),
+          .incarnation = push.incarnation,
+          .seq = push.seq,
+          .closure = push.closure,
+          .closure_push = push.closure_push};
+}
+
+template <typename T>
+void add_to(std::span<std::byte> sum, std::span<const std::byte> values) {
+  T* to = reinterpret_cast<T*>(sum.data());
+  const T* from = reinterpret_cast<const T*>(values.data());
+  const std::size_t count = sum.size() / sizeof(T);
+  for (std::size_t i = 0; i < count; ++i) to[i] = to[i] + from[i];
+}
+
+void add_to(WireType type, std::span<std::byte> sum, std::span<const std::byte> values) {
+  if (type == WireType::kFloat32) add_to<float>(sum, values);
+  if (type == WireType::kFloat64) add_to<double>(sum, values);
+  if (type == WireType::kBfloat16) add_to<Bfloat16>(sum, values);
+}
+
+// Whether all exponents are below the one that infinities and NaNs have.
+template <typename Bits, Bits kExponent>
+bool exponents_are_below(std::span<const std::byte> values) {
+  const auto* bits = reinterpret_cast<const Bits*>(values.data());
+  const std::size_t count = values.size() / sizeof(Bits);
+  Bits found = 0;
+  for (std::size_t i = 0; i < count; ++i) found |= static_cast<Bits>((bits[i] & kExponent) == kExponent);
+  return found == 0;
+}
+
+// Copies and sums in one pass over memory: each block is still in the cache when its checksum is taken.
+std::uint32_t copy_with_crc(std::span<const std::byte> from, std::byte* to) {
+  constexpr std::size_t kBlock = std::size_t{64} << 10;
+  std::uint32_t crc = 0;
+  for (std::size_t at = 0; at < from.size(); at += kBlock) {
+    const std::size_t bytes = std::min(kBlock, from.size() - at);
+    std::memcpy(to + at, from.data() + at, bytes);
+    crc = crc32c(to + at, bytes, crc);
+  }
+  return crc;
+}
+
+}  // namespace
+
+std::optional<WireType> wire_type_of(const std::string& dtype) {
+  if (dtype == "F32") return WireType::kFloat32;
+  if (dtype == "F64") return WireType::kFloat64;
+  if (dtype == "BF16") return WireType::kBfloat16;
+  return std::nullopt;
+}
+
+bool all_finite(WireType type, std::span<const std::byte> values) {
+  if (type == WireType::kFloat32) return exponents_are_below<std::uint32_t, 0x7f800000>(values);
+  if (type == WireType::kFloat64) return exponents_are_below<std::uint64_t, 0x7ff0000000000000>(values);
+  return exponents_are_below<std::uint16_t, 0x7f80>(values);
+}
+
+void to_bfloat16(std::span<const std::byte> floats, std::span<std::byte> halves) {
+  const auto* from = reinterpret_cast<const float*>(floats.data());
+  auto* to = reinterpret_cast<Bfloat16*>(halves.data());
+  for (std::size_t i = 0; i < halves.size() / sizeof(Bfloat16); ++i) to[i] = Bfloat16(from[i]);
+}
+
+void from_bfloat16(std::span<const std::byte> halves, std::span<std::byte> floats) {
+  const auto* from = reinterpret_cast<const Bfloat16*>(halves.data());
+  auto* to = reinterpret_cast<float*>(floats.data());
+  for (std::size_t i = 0; i < halves.size() / sizeof(Bfloat16); ++i) to[i] = static_cast<float>(from[i]);
+}
+
+// Of the pushes of a step so far. Rows stay rows until something dense comes.
+struct ShardTable::Sum {
+  PayloadKind kind = PayloadKind::kNothing;
+  std::vector<std::int64_t> rows = {};
+  std::vector<std::byte> values = {};  // keeps its room from step to step
+  double learning_rate = 0;            // of the first worker
+
+  void clear() {
+    kind = PayloadKind::kNothing;
+    rows.clear();
+  }
+
+  void add(WireType type, std::size_t whole_bytes, std::size_t row_bytes, PayloadKind added,
+           std::span<const std::int64_t> row_ids, std::span<const std::byte> more) {
+    if (added == PayloadKind::kNothing) return;
+    if (kind == PayloadKind::kNothing) {
+      kind = added;
+      rows.assign(row_ids.begin(), row_ids.end());
+      values.assign(more.begin(), more.end());
+      return;
+    }
+    if (kind == PayloadKind::kRows && added == PayloadKind::kDense) spread(whole_bytes, row_bytes);
+    if (added == PayloadKind::kDense) {
+      add_to(type, values, more);
+    } else if (kind == PayloadKind::kDense) {
+      for (std::size_t i = 0; i < row_ids.size(); ++i) {
+        add_to(type, row(static_cast<std::size_t>(row_ids[i]), row_bytes),
+               more.subspan(i * row_bytes, row_bytes));
+      }
+    } else {
+      merge(type, row_bytes, row_ids, more);
+    }
+  }
+
+ private:
+  std::span<std::byte> row(std::size_t index, std::size_t row_bytes) {
+    return std::span(values).subspan(index * row_bytes, row_bytes);
+  }
+
+  void spread(std::size_t whole_bytes, std::size_t row_bytes) {
+    std::vector<std::byte> dense(whole_bytes);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      std::ranges::copy(row(i, row_bytes), dense.begin() + rows[i] * static_cast<std::int64_t>(row_bytes));
+    }
+    values = std::move(dense);
+    rows.clear();
+    kind = PayloadKind::kDense;
+  }
+
+  void merge(WireType type, std::size_t row_bytes, std::span<const std::int64_t> row_ids,
+             std::span<const std::byte> more) {
+    std::vector<std::int64_t> both_rows;
+    std::vector<std::byte> both;
+    std::size_t a = 0;
+    std::size_t b = 0;
+    while (a < rows.size() || b < row_ids.size()) {
+      const bool from_a = b == row_ids.size() || (a < rows.size() && rows[a] <= row_ids[b]);
+      const bool from_both = from_a && b < row_ids.size() && a < rows.size() && rows[a] == row_ids[b];
+      both_rows.push_back(from_a ? rows[a] : row_ids[b]);
+      const std::span<const std::byte> source =
+          from_a ? std::span<const std::byte>(row(a, row_bytes)) : more.subspan(b * row_bytes, row_bytes);
+      both.insert(both.end(), source.begin(), source.end());
+      if (from_both) {
+        add_to(type, std::span(both).last(row_bytes), more.subspan(b * row_bytes, row_bytes));
+      }
+      a += from_a ? 1 : 0;
+      b += !from_a || from_both ? 1 : 0;
+    }
+    rows = std::move(both_rows);
+    values = std::move(both);
+  }
+};
+
+// A push whose step is not whole yet.
+struct ShardTable::Held {
+  PushId id = {};
+  Status status = Status::kApplied;
+};
+
+struct ShardTable::Place {
+  std::size_t id = 0;
+  const Shard* shard = nullptr;
+  WireType type = WireType::kFloat32;
+  std::size_t row_bytes = 0;
+
+  std::mutex mutex = {};  // of what is below, and of the store's shard
+  std::uint64_t version = 0;
+  std::uint64_t updates = 0;
+  PushLedger ledger = {};
+  std::array<std::weak_ptr<const ShardCopy>, 3> copies = {};  // of the newest version, by type
+  std::string reason = {};
+
+  WholeStep whole = WholeStep();
+  std::map<int, Held> held = {};
+  Sum sum = {};
+
+  std::size_t wire_bytes(WireType wanted) const {
+    return shard->bytes / wire_type_bytes(type) * wire_type_bytes(wanted);
+  }
+};
+
+ShardTable::ShardTable(ShardStore& store, const ShardTableOptions& options,
+                       std::function<std::vector<int>(std::uint64_t step)> busy)
+    : store_(store), options_(options), busy_(std::move(busy)) {}
+
+ShardTable::~ShardTable() = default;
+
+void ShardTable::create(const PlacementPlan& plan, int ps, const std::string& optimizer) {
+  std::vector<std::unique_ptr<Place>> places(plan.shards().size());
+  for (const std::size_t id : plan.shards_on(ps)) {
+    const Shard& shard = plan.shards()[id];
+    const PlanVariable& variable = plan.variables()[static_cast<std::size_t>(shard.variable)];
+    const auto type = wire_type_of(variable.dtype);
+    if (!type) {
+      throw InvalidArgument(fmt::format("variable {} is {}: parameter servers hold F32, F64 and BF16",
+                                        variable.name, variable.dtype));
+    }
+    places[id] = std::make_unique<Place>();
+    places[id]->id = id;
+    places[id]->type = *type;
+    places[id]->row_bytes = shard.rows() > 0 ? shard.bytes / static_cast<std::uint64_t>(shard.rows()) : 0;
+  }
+  store_.create(plan, ps, optimizer);
+  plan_ = plan;
+  digest_ = plan.digest();
+  optimizer_ = optimizer;
+  ps_ = ps;
+  ids_ = plan.shards_on(ps);
+  places_ = std::move(places);
+  for (const std::size_t id : ids_) places_[id]->shard = &plan_->shards()[id];
+}
+
+ShardTable::Place* ShardTable::find(std::size_t shard) const {
+  return shard < places_.size() ? places_[shard].get() : nullptr;
+}
+
+ShardTable::Place& ShardTable::at(std::size_t shard) const {
+  assert(find(shard));
+  return *places_[shard];
+}
+
+WireType ShardTable::type(std::size_t shard) const {
+  return at(shard).type;
+}
+
+std::vector<HelloReply::Entry> ShardTable::admit(int worker, Incarnation incarnation,
+                                                 std::uint64_t oldest_seq) {
+  std::vector<HelloReply::Entry> entries;
+  for (const std::size_t id : ids_) {
+    Place& place = at(id);
+    const std::lock_guard lock(place.mutex);
+    const PushLedger::Admission admission = place.ledger.admit(worker, incarnation, oldest_seq);
+    if (!admission.admitted) return {};
+    entries.push_back({.shard = static_cast<std::uint32_t>(id),
+                       .version = place.version,
+                       .last_seq = admission.last_seq,
+                       .lost = admission.lost});
+  }
+  return entries;
+}
+
+ShardTable::Fault ShardTable::check(const Push::Entry& entry) const {
+  const Place* place = find(entry.shard);
+  if (!place) {
+    return {Status::kUnknownShard, fmt::format("shard {} is not on ps {}", entry.shard, ps_)};
+  }
+  if (entry.kind == PayloadKind::kNothing) return {};
+  const std::string name = plan_->shard_name(entry.shard);
+  const bool halved = place->type == WireType::kFloat32 && entry.type == WireType::kBfloat16;
+  if (entry.type != place->type && !halved) {
+    return {Status::kMalformed, fmt::format("{} is {}: a push of {} was sent", name,
+                                            wire_type_name(place->type), wire_type_name(entry.type))};
+  }
+  const std::uint64_t row_values = place->row_bytes / wire_type_bytes(place->type);
+  const std::uint64_t expected = entry.kind == PayloadKind::kDense
+                                     ? place->shard->bytes / wire_type_bytes(place->type)
+                                     : row_values * entry.rows;
+  if (entry.count != expected) {
+    return {Status::kMalformed,
+            fmt::format("{} takes {} values{}: a push of {} was sent", name, expected,
+                        entry.kind == PayloadKind::kRows ? fmt::format(" in {} rows", entry.rows) : "",
+                        entry.count)};
+  }
+  if (entry.kind == PayloadKind::kRows && entry.rows > static_cast<std::uint64_t>(place->shard->rows())) {
+    return {Status::kMalformed,
+            fmt::format("{} has {} rows: a push of {} was sent", name, place->shard->rows(), entry.rows)};
+  }
+  return {};
+}
+
+ShardTable::Fault ShardTable::check(const Pull::Entry& entry) const {
+  const Place* place = find(entry.shard);
+  if (!place) {
+    return {Status::kUnknownShard, fmt::format("shard {} is not on ps {}", entry.shard, ps_)};
+  }
+  const bool halved = place->type == WireType::kFloat32 && entry.type == WireType::kBfloat16;
+  if (entry.type != place->type && !halved) {
+    return {Status::kMalformed,
+            fmt::format("{} is {}: a pull of {} was asked for", plan_->shard_name(entry.shard),
+                        wire_type_name(place->type), wire_type_name(entry.type))};
+  }
+  if (entry.kind == PayloadKind::kRows && entry.rows > static_cast<std::uint64_t>(place->shard->rows())) {
+    return {Status::kMalformed,
+            fmt::format("{} has {} rows: a pull of {} was asked for", plan_->shard_name(entry.shard),
+                        place->shard->rows(), entry.rows)};
+  }
+  return {};
+}
+
+// Whether every live worker before this one has been added.
+bool ShardTable::is_due(const Place& place, int worker) const {
+  for (const int other : busy_(place.whole.step())) {
+    if (other >= worker) break;
+    if (!place.held.contains(other)) return false;
+  }
+  return true;
+}
+
+ShardTable::Go ShardTable::begin(const Push& push, const Push::Entry& entry) {
+  Place& place = at(entry.shard);
+  const PushId id = id_of(push);
+  const std::lock_guard lock(place.mutex);
+  const PushLedger::Decision decision = place.ledger.decide(id);
+  if (decision.verdict == PushLedger::Verdict::kSkip) {
+    place.ledger.record(id, {.status = Status::kSuppressed, .version = place.version});
+    return Go::kDiscard;
+  }
+  if (decision.verdict != PushLedger::Verdict::kApply) return Go::kDiscard;
+  if (!options_.whole_steps) return Go::kTake;
+
+  if (push.step < place.whole.step()) {
+    place.ledger.record(id, {.status = Status::kLate, .version = place.version});
+    return Go::kDiscard;
+  }
+  if (push.step > place.whole.step()) {
+    // The ps has forgotten steps that the workers have not.
+    if (!place.held.empty()) return Go::kEarly;
+    place.whole = WholeStep(push.step);
+  }
+  if (const auto held = place.held.find(id.worker); held != place.held.end()) {
+    if (held->second.id.incarnation == id.incarnation && held->second.id.seq == id.seq) return Go::kDiscard;
+    // An earlier process of this worker has had its say in this step.
+    place.ledger.record(id, {.status = Status::kLate, .version = place.version});
+    return Go::kDiscard;
+  }
+  return is_due(place, id.worker) ? Go::kTake : Go::kWait;
+}
+
+void ShardTable::add(const Push& push, const Push::Entry& entry, std::span<const std::int64_t> row_ids,
+                     std::span<const std::byte> values) {
+  Place& place = at(entry.shard);
+  const std::lock_guard lock(place.mutex);
+  // It may have come over another connection meanwhile.
+  if (place.ledger.decide(id_of(push)).verdict != PushLedger::Verdict::kApply) return;
+  if (options_.whole_steps) {
+    hold(place, push, entry, row_ids, values);
+    settle_if_whole(place);
+  } else {
+    apply(place, push, entry, row_ids, values);
+  }
+}
+
+void ShardTable::apply(Place& place, const Push& push, const Push::Entry& entry,
+                       std::span<const std::int64_t> row_ids, std::span<const std::byte> values) {
+  const PushId id = id_of(push);
+  if (entry.kind == PayloadKind::kNothing) {
+    ++place.updates;
+    place.ledger.record(id, {.status = Status::kApplied, .version = place.version});
+    return;
+  }
+  if (options_.reject_not_finite && !all_finite(place.type, values)) {
+    place.reason =
+        fmt::format("the gradient of {} has values that are not finite", plan_->shard_name(place.id));
+    place.ledger.record(id, {.status = Status::kRejected, .version = place.version});
+    return;
+  }
+  try {
+    store_.apply(place.id, {.kind = entry.kind,
+                            .row_ids = row_ids,
+                            .values = values,
+                            .learning_rate = push.learning_rate,
+                            .step = push.step});
+  } catch (const std::exception& error) {
+    place.reason = fmt::format("{}: {}", plan_->shard_name(place.id), error.what());
+    place.ledger.record(id, {.status = Status::kRejected, .version = place.version});
+    return;
+  }
+  ++place.version;
+  ++place.updates;
+  for (auto& copy : place.copies) copy.reset();
+  place.ledger.record(id, {.status = Status::kApplied, .version = place.version});
+}
+
+void ShardTable::hold(Place& place, const Push& push, const Push::Entry& entry,
+                      std::span<const std::int64_t> row_ids, std::span<const std::byte> values) {
+  const int worker = static_cast<int>(push.worker);
+  if (place.held.contains(worker)) return;
+  if (place.whole.offer(worker, push.step) != WholeStep::Offer::kHeld) return;
+  Held held{.id = id_of(push)};
+  if (options_.reject_not_finite && entry.kind != PayloadKind::kNothing && !all_finite(place.type, values)) {
+    held.status = Status::kRejected;
+    place.reason =
+        fmt::format("the gradient of {} has values that are not finite", plan_->shard_name(place.id));
+  } else {
+    if (place.sum.kind == PayloadKind::kNothing) place.sum.learning_rate = push.learning_rate;
+    place.sum.add(place.type, place.shard->bytes, place.row_bytes, entry.kind, row_ids, values);
+  }
+  place.held.emplace(worker, held);
+}
+
+bool ShardTable::settle_if_whole(Place& place) {
+  if (!options_.whole_steps) return false;
+  if (!place.whole.whole(busy_(place.whole.step()))) return false;
+  std::string failure;
+  if (place.sum.kind != PayloadKind::kNothing) {
+    try {
+      store_.apply(place.id, {.kind = place.sum.kind,
+                              .row_ids = place.sum.rows,
+                              .values = place.sum.values,
+                              .learning_rate = place.sum.learning_rate,
+                              .step = place.whole.step()});
+      ++place.version;
+      for (auto& copy : place.copies) copy.reset();
+    } catch (const std::exception& error) {
+      failure = fmt::format("{}: {}", plan_->shard_name(place.id), error.what());
+      place.reason = failure;
+    }
+  }
+  if (failure.empty()) ++place.updates;
+  for (const auto& [worker, held] : place.held) {
+    // A newer process of that worker may have come since: then nobody is left to be told.
+    if (place.ledger.decide(held.id).verdict != PushLedger::Verdict::kApply) continue;
+    place.ledger.record(
+        held.id, {.status = failure.empty() ? held.status : Status::kRejected, .version = place.version});
+  }
+  place.held.clear();
+  place.sum.clear();
+  place.whole.advance();
+  return true;
+}
+
+bool ShardTable::settle_whole_steps() {
+  bool any = false;
+  for (const std::size_t id : ids_) {
+    Place& place = at(id);
+    const std::lock_guard lock(place.mutex);
+    any |= settle_if_whole(place);
+  }
+  return any;
+}
+
+std::optional<PushReplies::Entry> ShardTable::settled(const Push& push, const Push::Entry& entry) {
+  Place& place = at(entry.shard);
+  const std::lock_guard lock(place.mutex);
+  const PushLedger::Decision decision = place.ledger.decide(id_of(push));
+  if (decision.verdict == PushLedger::Verdict::kApply || decision.verdict == PushLedger::Verdict::kSkip) {
+    return std::nullopt;
+  }
+  return PushReplies::Entry{
+      .shard = entry.shard,
+      .status = decision.reply.status,
+      .repeated = decision.verdict == PushLedger::Verdict::kRepeat,
+      .version = decision.reply.version,
+      .last_seq = decision.last_seq,
+      .durable_seq = std::min(place.ledger.durable_seq(static_cast<int>(push.worker)), decision.last_seq)};
+}
+
+std::string ShardTable::reason(std::size_t shard) {
+  Place& place = at(shard);
+  const std::lock_guard lock(place.mutex);
+  return std::exchange(place.reason, {});
+}
+
+void ShardTable::settle_closures_below(std::uint64_t id) {
+  for (const std::size_t shard : ids_) {
+    Place& place = at(shard);
+    const std::lock_guard lock(place.mutex);
+    place.ledger.settle_closures_below(id);
+  }
+}
+
+std::shared_ptr<const ShardCopy> ShardTable::newest_copy(const Pull::Entry& entry) {
+  Place& place = at(entry.shard);
+  const std::lock_guard lock(place.mutex);
+  return place.copies[static_cast<std::size_t>(entry.type)].lock();
+}
+
+std::size_t ShardTable::copy_bytes(const Pull::Entry& entry) const {
+  const Place& place = at(entry.shard);
+  if (entry.kind == PayloadKind::kDense) return place.wire_bytes(entry.type);
+  return entry.rows * (place.row_bytes / wire_type_bytes(place.type)) * wire_type_bytes(entry.type);
+}
+
+std::shared_ptr<const ShardCopy> ShardTable::copy(const Pull::Entry& entry, Staging::Buffer buffer) {
+  Place& place = at(entry.shard);
+  const std::lock_guard lock(place.mutex);
+  const auto copy = std::make_shared<ShardCopy>();
+  copy->version = place.version;
+  copy->type = entry.type;
+  copy->buffer = std::move(buffer);
+  const std::span<const std::byte> values = store_.values(place.id);
+  if (entry.type == place.type) {
+    copy->crc = copy_with_crc(values, copy->buffer.bytes().data());
+  } else {
+    to_bfloat16(values, copy->buffer.bytes());
+    copy->crc = crc32c(copy->buffer.bytes().data(), copy->buffer.bytes().size());
+  }
+  place.copies[static_cast<std::size_t>(entry.type)] = copy;
+  return copy;
+}
+
+std::shared_ptr<const ShardCopy> ShardTable::copy_rows(const Pull::Entry& entry,
+                                                       std::span<const std::int64_t> row_ids,
+                                                       Staging::Buffer buffer) {
+  Place& place = at(entry.shard);
+  const auto copy = std::make_shared<ShardCopy>();
+  copy->type = entry.type;
+  copy->buffer = std::move(buffer);
+  const std::span<std::byte> to = copy->buffer.bytes();
+  const std::size_t to_row = to.size() / row_ids.size();
+  {
+    const std::lock_guard lock(place.mutex);
+    copy->version = place.version;
+    const std::span<const std::byte> values = store_.values(place.id);
+    for (std::size_t i = 0; i < row_ids.size(); ++i) {
+      const auto from =
+          values.subspan(static_cast<std::size_t>(row_ids[i]) * place.row_bytes, place.row_bytes);
+      if (entry.type == place.type) {
+        std::ranges::copy(from, to.begin() + static_cast<std::ptrdiff_t>(i * to_row));
+      } else {
+        to_bfloat16(from, to.subspan(i * to_row, to_row));
+      }
+    }
+  }
+  copy->crc = crc32c(to.data(), to.size());
+  return copy;
+}
+
+std::uint64_t ShardTable::version(std::size_t shard) const {
+  Place& place = at(shard);
+  const std::lock_guard lock(place.mutex);
+  return place.version;
+}
+
+std::uint64_t ShardTable::updates() const {
+  if (ids_.empty()) return 0;
+  Place& place = at(ids_.front());
+  const std::lock_guard lock(place.mutex);
+  return place.updates;
+}
+
+void ShardTable::save(std::size_t shard, const std::function<void(const Saved&)>& use) {
+  Place& place = at(shard);
+  const std::lock_guard lock(place.mutex);
+  use({.version = place.version,
+       .updates = place.updates,
+       .step = place.whole.step(),
+       .ledger = place.ledger.to_bytes(),
+       .marks = place.ledger.marks(),
+       .values = store_.values(shard),
+       .state = store_.state(shard)});
+}
+
+void ShardTable::set_durable(std::size_t shard, const std::vector<PushMark>& marks) {
+  Place& place = at(shard);
+  const std::lock_guard lock(place.mutex);
+  place.ledger.set_durable(marks);
+}
+
+void ShardTable::restore(std::size_t shard, const Saved& saved) {
+  Place& place = at(shard);
+  const std::lock_guard lock(place.mutex);
+  place.ledger = PushLedger::from_bytes(saved.ledger);
+  place.version = saved.version;
+  place.updates = saved.updates;
+  place.whole = WholeStep(saved.step);
+  store_.restore_state(shard, saved.state);
+}
+
+}  // namespace tandem::internal::ps

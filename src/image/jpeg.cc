@@ -129,8 +129,7 @@ class Decoder {
   }
 
  private:
-  // 8, 4, 2 or 1. The sizes between would do too, but libjpeg has no vector code for them and is slower than
-  // at the full size.
+  // 8, 4, 2 or 1; libjpeg can do the sizes between as well.
   int reduction(const JpegOptions& options) const {
     if (options.min_height <= 0 && options.min_width <= 0) return 1;
     for (const unsigned by : {8u, 4u, 2u}) {

@@ -82,7 +82,7 @@ void wait_for_another_checkpoint(const std::string& model_dir) {
 
 TEST(OneProcess, KilledAtAnyMomentEndsWithTheSameBits) {
   const int kills = dose("TANDEM_RESUME_KILLS", 3);
-  const std::int64_t steps = 24 + 14 * kills;
+  const std::int64_t steps = 40 + 40 * kills;
   const std::string expected = digest_of_undisturbed(steps);
   const TempFolder folder;
   std::mt19937 random(7);
@@ -93,7 +93,7 @@ TEST(OneProcess, KilledAtAnyMomentEndsWithTheSameBits) {
     if (killed < kills) {
       // From before the model is made to some steps into the training; every other time it has saved first.
       if (killed % 2 == 0) wait_for_another_checkpoint(folder.file("model"));
-      std::this_thread::sleep_for(milliseconds(killed % 2 == 0 ? random() % 300 : random() % 1600));
+      std::this_thread::sleep_for(milliseconds(killed % 2 == 0 ? random() % 300 : random() % 1000));
       program.send(SIGKILL);
       const int code = program.wait();
       if (code != 0) {
@@ -118,8 +118,7 @@ TEST(OneProcess, ToldToGoSavesAndEndsWith42) {
   const TempFolder folder;
   {
     RunningProgram program(one_process(30, folder));
-    program.wait_for("global batch");
-    std::this_thread::sleep_for(milliseconds(200));
+    wait_for_another_checkpoint(folder.file("model"));
     program.send(SIGTERM);
     ASSERT_EQ(program.wait(), kPreempted) << program.out;
     EXPECT_EQ(program.count("told to go (SIGTERM): stopped after step"), 1) << program.out;
@@ -189,7 +188,7 @@ class TwoWorkers : public testing::Test {
 
 TEST_F(TwoWorkers, KilledAndStartedAgainTogetherEndWithTheSameBits) {
   const int kills = dose("TANDEM_RESUME_WORKER_KILLS", 2);
-  const std::int64_t steps = 30 + 14 * kills;
+  const std::int64_t steps = 40 + 50 * kills;
   const std::string expected = undisturbed(steps);
   ClusterOfProcesses cluster(2, with(steps, folder_.file("model")), kProgram);
   std::mt19937 random(11);
@@ -198,7 +197,7 @@ TEST_F(TwoWorkers, KilledAndStartedAgainTogetherEndWithTheSameBits) {
     // Of every third kill both; the other worker ends by itself, or dies before it knows the one that died.
     for (int worker = 0; worker < 2; ++worker) cluster[worker].wait_for("2 tasks x 1 replicas");
     if (kill % 2 == 0) wait_for_another_checkpoint(folder_.file("model"));
-    std::this_thread::sleep_for(milliseconds(random() % (kill % 2 == 0 ? 300 : 1000)));
+    std::this_thread::sleep_for(milliseconds(random() % (kill % 2 == 0 ? 300 : 700)));
     const int victim = static_cast<int>(random() % 2);
     cluster[victim].send(SIGKILL);
     if (kill % 3 == 2) cluster[1 - victim].send(SIGKILL);
@@ -232,8 +231,7 @@ TEST_F(TwoWorkers, OneToldToGoStopsBothAtTheSameStep) {
   const std::string expected = undisturbed(30);
   ClusterOfProcesses cluster(2, with(30, folder_.file("model")), kProgram);
   start(cluster);
-  for (int worker = 0; worker < 2; ++worker) cluster[worker].wait_for("2 tasks x 1 replicas");
-  std::this_thread::sleep_for(milliseconds(400));
+  wait_for_another_checkpoint(folder_.file("model"));
   cluster[1].send(SIGTERM);
   for (int worker = 0; worker < 2; ++worker) {
     ASSERT_EQ(cluster[worker].wait(), kPreempted) << cluster[worker].out;

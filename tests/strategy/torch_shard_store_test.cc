@@ -25,9 +25,10 @@ std::unique_ptr<optim::Optimizer> make(std::vector<at::Tensor> tensors, const Op
 class ShardStoreWith : public testing::TestWithParam<MakeOptimizer> {
  protected:
   // A variable of 7 rows in 3 parts, on one server.
-  static ps::PlacementPlan plan() {
-    return ps::PlacementPlan({{.name = "w", .dtype = "F32", .shape = {7, 5}}},
-                             {.partitioner = FixedShardsPartitioner(3)});
+  static const ps::PlacementPlan& plan() {
+    static const ps::PlacementPlan plan({{.name = "w", .dtype = "F32", .shape = {7, 5}}},
+                                        {.partitioner = FixedShardsPartitioner(3)});
+    return plan;
   }
 
   static std::span<const std::byte> bytes_of(const at::Tensor& tensor) {

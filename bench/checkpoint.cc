@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -16,6 +15,7 @@
 
 #include "base/file_descriptor.h"
 #include "checkpoint/checkpoint_store.h"
+#include "disk_bench.h"
 #include "turns.h"
 
 namespace tandem::bench {
@@ -96,14 +96,8 @@ void report(const std::string& what, double megabytes, const Samples<double>& sa
   std::fflush(stdout);
 }
 
-void measure(std::size_t megabytes, int rounds, const std::string& parent) {
-  std::string folder = parent + "/tandem-bench-XXXXXX";
-  check(mkdtemp(folder.data()) != nullptr, "mkdtemp");
-  struct Remove {
-    std::string path;
-    ~Remove() { std::filesystem::remove_all(path); }
-  } const remove{folder};
-
+void measure(const DiskBench& bench) {
+  const auto& [megabytes, rounds, folder] = bench;
   Tensors tensors(megabytes * 1'000'000);
   CheckpointStore store(folder + "/run", {.keep = 1});
   const std::string plain = folder + "/plain";
@@ -140,21 +134,6 @@ void measure(std::size_t megabytes, int rounds, const std::string& parent) {
 }  // namespace tandem::bench
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures checkpoints beside plain files", "bench_checkpoint");
-  std::size_t megabytes = 256;
-  int rounds = 7;
-  std::string folder = std::filesystem::temp_directory_path().string();
-  app.add_option("--megabytes", megabytes, "Of values")->check(CLI::Range(1, 1000000))->capture_default_str();
-  app.add_option("--rounds", rounds, "Of each measurement")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
-  app.add_option("--folder", folder, "On the disk to measure")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  try {
-    tandem::bench::measure(megabytes, rounds, folder);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_checkpoint: {}\n", error.what());
-    return 1;
-  }
-  return 0;
+  return tandem::bench::run_disk_bench(argc, argv, "bench_checkpoint",
+                                       "Measures checkpoints beside plain files", tandem::bench::measure);
 }

@@ -313,6 +313,16 @@ def print_machine(contestants, load):
     sys.stdout.flush()
 
 
+def positive(text):
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+positive.__name__ = "positive number"  # what argparse calls it
+
+
 def parse_flags():
     parser = argparse.ArgumentParser(
         prog="compare",
@@ -320,14 +330,6 @@ def parse_flags():
         epilog="bench/compare --setup installs the two, once.",
         allow_abbrev=False,
     )
-
-    def positive(text):
-        value = int(text)
-        if value < 1:
-            raise ValueError
-        return value
-
-    positive.__name__ = "positive number"
     parser.add_argument("--rounds", type=positive, default=45, help="turns of each; more are more exact (%(default)s)")
     parser.add_argument("--only", choices=[DDP, TENSORFLOW], help="compare with this one alone")
     parser.add_argument("--multi_worker", action="store_true", help="a process for each replica")

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "base/tfrecord.h"
-#include "image/jpeg.h"
-#include "image/resize.h"
+#include "data/image/jpeg.h"
+#include "data/image/resize.h"
 #include "turns.h"
 
 namespace tandem::bench {

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-from compare import PAUSE_SECONDS, Failed, Process, cpu_and_load, spread
+from compare import PAUSE_SECONDS, Failed, Process, cpu_and_load, positive, spread
 from compare_worker import SILENCE_SECONDS
 
 BENCH = pathlib.Path(__file__).resolve().parent
@@ -108,14 +108,6 @@ def parse_flags():
         description="Measures tandem beside tf.data and Pillow, on one core: JPEG decoding with resize, TFRecord reading.",
         allow_abbrev=False,
     )
-
-    def positive(text):
-        value = int(text)
-        if value < 1:
-            raise ValueError
-        return value
-
-    positive.__name__ = "positive number"
     parser.add_argument("--pictures", required=True, help="a folder with .jpg files in it or below")
     parser.add_argument("--size", type=positive, default=224, help="height and width to resize to (%(default)s)")
     parser.add_argument("--rounds", type=positive, default=11, help="turns of each; more are more exact (%(default)s)")

@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <filesystem>
 
+#include "disk_bench.h"
 #include "resnet20.h"
 #include "tandem/tandem.h"
 #include "turns.h"
@@ -35,7 +35,8 @@ Model make_large(std::size_t megabytes) {
   return model;
 }
 
-void hold_up(std::size_t megabytes, int rounds, const std::string& folder) {
+void hold_up(const DiskBench& bench) {
+  const auto& [megabytes, rounds, folder] = bench;
   Model model = OneDeviceStrategy("/cpu:0").scope([&] { return make_large(megabytes); });
   const DistributedBatch batch({Batch{.x = torch::randn({4, 1024}), .y = torch::randint(10, {4})}}, 4);
   model.train_step(batch);
@@ -61,13 +62,13 @@ void hold_up(std::size_t megabytes, int rounds, const std::string& folder) {
 }
 
 // Small batches: the shorter the steps, the more of them a save costs.
-void throughput(int rounds, const std::string& folder) {
+void throughput(const DiskBench& bench) {
   const int replicas = 2;
   const std::int64_t rows = 16;
   const MirroredStrategy strategy = mirrored(replicas);
   Model model = make_resnet20(strategy);
   const DistributedBatch batch = random_batch(replicas, rows, replicas * rows);
-  CheckpointManager checkpoints(model, folder + "/resnet");
+  CheckpointManager checkpoints(model, bench.folder + "/resnet");
   const auto speed = [&](bool save) {
     checkpoints.wait();
     const double seconds = seconds_of([&] {
@@ -76,7 +77,8 @@ void throughput(int rounds, const std::string& folder) {
     });
     return static_cast<double>(kStepsBetween * replicas * rows) / seconds;
   };
-  const auto speeds = take_turns<double>(rounds, {[&] { return speed(false); }, [&] { return speed(true); }});
+  const auto speeds =
+      take_turns<double>(bench.rounds, {[&] { return speed(false); }, [&] { return speed(true); }});
   fmt::print(
       "ResNet-20, {} x {} images: {:.1f} images/s, with a checkpoint every {} steps {:.1f}: it costs "
       "{:.2f} % (bar: 2 %)\n",
@@ -88,25 +90,10 @@ void throughput(int rounds, const std::string& folder) {
 }  // namespace tandem::bench
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures what saving costs a training", "bench_training_saves");
-  std::size_t megabytes = 256;
-  int rounds = 7;
-  std::string folder = std::filesystem::temp_directory_path().string();
-  app.add_option("--megabytes", megabytes, "Of values")->check(CLI::Range(12, 100000))->capture_default_str();
-  app.add_option("--rounds", rounds, "Of each measurement")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
-  app.add_option("--folder", folder, "On the disk to measure")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  try {
-    std::string own = folder + "/tandem-bench-XXXXXX";
-    if (!mkdtemp(own.data())) throw std::runtime_error("cannot make a folder in " + folder);
-    tandem::bench::hold_up(megabytes, rounds, own);
-    tandem::bench::throughput(rounds, own);
-    std::filesystem::remove_all(own);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_training_saves: {}\n", error.what());
-    return 1;
-  }
-  return 0;
+  return tandem::bench::run_disk_bench(argc, argv, "bench_training_saves",
+                                       "Measures what saving costs a training",
+                                       [](const tandem::bench::DiskBench& bench) {
+                                         tandem::bench::hold_up(bench);
+                                         tandem::bench::throughput(bench);
+                                       });
 }

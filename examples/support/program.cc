@@ -136,7 +136,7 @@ bool TrainingFlags::is_evaluator() const {
   if (distribution_strategy != "multi_worker_mirrored") return false;
   const ResolvedCluster resolved = resolve_cluster(tasks.cluster);
   if (!resolved.task || resolved.task->type != "evaluator") return false;
-  internal::log_info("{}: there are no checkpoints to evaluate in this version: nothing to do",
+  internal::log_info("{}: evaluating checkpoints beside the training is not in this version: nothing to do",
                      resolved.task->name());
   return true;
 }

@@ -47,7 +47,7 @@ struct TrainingFlags {
   void check() const;
 
   // Whether this process is the evaluator of a cluster, and so trains nothing. It is meant to evaluate
-  // checkpoints: there are none yet, and a line says so.
+  // checkpoints: that is not in this version, and a line says so.
   bool is_evaluator() const;
 
   // With --model_dir: what saves the training there, so that the same command started again goes on. Without:

@@ -1,4 +1,4 @@
-#include "image/augment.h"
+#include "data/image/augment.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "image/jpeg.h"
+#include "data/image/jpeg.h"
 
 #include <gtest/gtest.h>
 

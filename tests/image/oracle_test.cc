@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "image/augment.h"
-#include "image/resize.h"
+#include "data/image/augment.h"
+#include "data/image/resize.h"
 #include "support/oracle.h"
 
 namespace tandem::internal {

@@ -12,7 +12,7 @@
 // After <cstdio>, which it wants.
 #include <jpeglib.h>
 
-#include "image/picture.h"
+#include "data/image/picture.h"
 
 namespace tandem::testing_support {
 

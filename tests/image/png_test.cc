@@ -1,4 +1,4 @@
-#include "image/png.h"
+#include "data/image/png.h"
 
 #include <gtest/gtest.h>
 

@@ -71,20 +71,35 @@ TEST(Run, RefusesToBeCalledInsideItself) {
                FailedPrecondition);
 }
 
-TEST(Run, LeavesNoThreadBehind) {
+// Ends the process: with 0 if there are as many threads as there should be, always.
+[[noreturn]] void count_threads_of_strategies() {
+  const auto expect = [](int threads) {
+    if (count_threads() == threads) return;
+    std::fprintf(stderr, "%d threads, expected %d\n", count_threads(), threads);
+    std::exit(1);
+  };
   mirrored(4).run([](ReplicaContext&) {});
-  const int before =
-      count_threads();  // gRPC's, of tests before, may still be ending: there can be fewer later
+  const int before = count_threads();
   for (int i = 0; i < 20; ++i) {
     const auto strategy = mirrored(4);
-    EXPECT_LE(count_threads(), before + 4);
-    EXPECT_THROW(strategy.run([](ReplicaContext& r) {
-      if (r.id() == 1) throw std::runtime_error("x");
-      r.all_reduce(ReduceOp::kSum, torch::ones({1}));
-    }),
-                 std::runtime_error);
+    expect(before + 4);
+    try {
+      strategy.run([](ReplicaContext& r) {
+        if (r.id() == 1) throw std::runtime_error("x");
+        r.all_reduce(ReduceOp::kSum, torch::ones({1}));
+      });
+      std::exit(2);
+    } catch (const std::runtime_error&) {
+    }
   }
-  EXPECT_LE(count_threads(), before);
+  expect(before);
+  std::exit(0);
+}
+
+// In a process of its own: gRPC's threads, of tests before this one, may still be ending.
+TEST(RunDeathTest, LeavesNoThreadBehind) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(count_threads_of_strategies(), testing::ExitedWithCode(0), "");
 }
 
 TEST(Run, KeepsTwoCoresBusyAtOnce) {

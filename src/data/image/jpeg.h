@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "image/picture.h"
+#include "data/image/picture.h"
 
 namespace tandem::internal {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "image/picture.h"
+#include "data/image/picture.h"
 
 namespace tandem::internal {
 

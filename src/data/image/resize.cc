@@ -1,4 +1,4 @@
-#include "image/resize.h"
+#include "data/image/resize.h"
 
 #include <fmt/format.h>
 

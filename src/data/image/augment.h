@@ -3,7 +3,7 @@
 #include <functional>
 #include <span>
 
-#include "image/picture.h"
+#include "data/image/picture.h"
 
 namespace tandem::internal {
 

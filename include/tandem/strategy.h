@@ -18,7 +18,7 @@
 #include "tandem/device.h"
 #include "tandem/input_context.h"
 #include "tandem/replica.h"
-#include "tandem/server.h"
+#include "tandem/task_server.h"
 
 namespace tandem {
 

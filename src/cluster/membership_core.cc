@@ -227,6 +227,7 @@ Beat MembershipCore::beat(Time now) {
             .view = view_.generation == 0 ? 0 : view_.digest(),
             .step = step_,
             .examples_per_second = examples_per_second_,
+            .rounds = rounds_,
             .decision = decision_};
   beat.sightings.reserve(peers_.size());
   for (int task = 0; task < tasks(); ++task) beat.sightings.push_back(sighting(now, task));

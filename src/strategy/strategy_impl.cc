@@ -69,7 +69,10 @@ void StrategyImpl::run(const std::function<void(ReplicaContext&)>& fn, const Dis
         fmt::format("the batch has {} pieces for {} replicas: it was distributed by another strategy",
                     batch->size(), num_local_replicas()));
   }
+  for (const auto& each : variables()) each->settle();
   const auto step = static_cast<std::uint64_t>(step_);
+  // Workers that are not in sync draw numbers of their own all the same.
+  const auto random_replica = static_cast<std::uint64_t>(input_pipeline() * num_local_replicas());
   or_stop_all([&] {
     pool_.run({[&](int local, RandomScope& random) {
       const Device& device = setup_.devices[static_cast<std::size_t>(local)];
@@ -78,8 +81,8 @@ void StrategyImpl::run(const std::function<void(ReplicaContext&)>& fn, const Dis
         replica.local_rows_ = (*batch)[static_cast<std::size_t>(local)].rows();
         replica.global_rows_ = batch->global_rows();
       }
-      random.reseed(
-          seed_of_stream(seed_of_stream(random_seed_, step), static_cast<std::uint64_t>(replica.id())));
+      random.reseed(seed_of_stream(seed_of_stream(random_seed_, step),
+                                   random_replica + static_cast<std::uint64_t>(local)));
       const c10::OptionalDeviceGuard guard(torch_device(device));
       const RunningReplica running(replica);
       fn(replica);
@@ -180,8 +183,11 @@ void StrategyImpl::seed_random(std::uint64_t seed, std::int64_t step) {
 
 std::unique_ptr<Updater> StrategyImpl::make_updater(std::shared_ptr<Variables> variables,
                                                     const OptimizerSpec& optimizer) {
-  return tandem::internal::make_updater(std::move(variables), optimizer,
-                                        {meeting(), cross_device_ops(), setup_.tasks.get()});
+  return tandem::internal::make_updater(std::move(variables), optimizer, meeting_place());
+}
+
+MeetingPlace StrategyImpl::meeting_place() {
+  return {meeting(), cross_device_ops(), setup_.tasks.get()};
 }
 
 void StrategyImpl::add_variables(const std::shared_ptr<Variables>& variables) {

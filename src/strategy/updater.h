@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -89,6 +90,12 @@ class Updater {
   virtual OptimizerState state() const = 0;
   // Throws InvalidArgument if a name or shape does not fit the model.
   virtual void load_state(const OptimizerState& state) = 0;
+
+  // Where steps are counted outside this process: how many there have been, of all tasks, as far as this one knows.
+  // Nothing where every step of this process is one.
+  virtual std::optional<std::int64_t> global_step() const { return std::nullopt; }
+  // Of a training that goes on, together with load_state().
+  virtual void set_global_step(std::int64_t /*step*/) {}
 
   const UpdateTimes& times(int replica) const { return times_[static_cast<std::size_t>(replica)]; }
 

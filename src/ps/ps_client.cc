@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cassert>
 
 #include "base/crc32c.h"
 #include "base/hmac.h"
@@ -18,6 +19,16 @@ namespace {
 constexpr std::size_t kPullPiece = std::size_t{4} << 20;
 
 }  // namespace
+
+PsLocator at_addresses(std::vector<std::string> addresses, std::string key) {
+  return [addresses = std::move(addresses), key = std::move(key)](
+             int ps, std::string& why) -> std::optional<PsEndpoint> {
+    const auto index = static_cast<std::size_t>(ps);
+    if (index < addresses.size()) return PsEndpoint{addresses[index], key};
+    why = fmt::format("there are {} addresses", addresses.size());
+    return std::nullopt;
+  };
+}
 
 bool PsHandle::done() const {
   const std::lock_guard lock(operation_->mutex);
@@ -40,10 +51,7 @@ PsOutcome PsHandle::wait(std::chrono::milliseconds timeout) {
 struct PsClient::Impl {
   Impl(PlacementPlan the_plan, PsClientOptions the_options)
       : plan(std::move(the_plan)), options(std::move(the_options)) {
-    if (static_cast<int>(options.addresses.size()) != plan.num_ps()) {
-      throw InvalidArgument(fmt::format("{} addresses of parameter servers: the plan has {}",
-                                        options.addresses.size(), plan.num_ps()));
-    }
+    assert(options.locate);
     if (!options.incarnation) random_bytes(&options.incarnation, sizeof options.incarnation);
     for (const Shard& shard : plan.shards()) {
       const auto& variable = plan.variables()[static_cast<std::size_t>(shard.variable)];

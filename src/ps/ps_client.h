@@ -2,7 +2,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,17 +15,29 @@
 
 namespace tandem::internal::ps {
 
+// Where a ps is, and the key that lets one in there.
+struct PsEndpoint {
+  std::string address = {};  // "host:port"
+  std::string key = {};      // as in PsServiceOptions
+};
+
+// Where ps number `ps` is now. Nothing: that is not known yet, and `why` says in words what is missing.
+using PsLocator = std::function<std::optional<PsEndpoint>(int ps, std::string& why)>;
+
+// Of ps tasks that stay where they are.
+PsLocator at_addresses(std::vector<std::string> addresses, std::string key);
+
 struct PsClientOptions {
   int worker = 0;
   // Of this process; none: a random one.
   Incarnation incarnation = {};
 
-  // "host:port" of each ps, as many as the plan has.
-  std::vector<std::string> addresses = {};
+  // Asked before each attempt to connect, since a ps that is started again has another port and key. Called
+  // on a thread of the client, one for each ps; it must not wait, and what it throws ends the client.
+  PsLocator locate = {};
 
   // As in PsServiceOptions.
   std::string cluster_id = {};
-  std::string key = {};
   bool encrypt = false;
 
   // float32 travels as bfloat16, both ways: half the bytes, and 8 bits of precision. First values do not.
@@ -96,7 +110,7 @@ class PsHandle {
 // from any thread.
 class PsClient {
  public:
-  // Begins to connect. Throws InvalidArgument if addresses and plan do not fit.
+  // Begins to connect. Throws InvalidArgument for a variable that no gradient can be sent for.
   PsClient(PlacementPlan plan, PsClientOptions options);
   ~PsClient();
   PsClient(const PsClient&) = delete;

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/bell.h"
-#include "comm/tcp/handshake.h"
 #include "ps/ps_client.h"
+#include "ps/ps_line.h"
 #include "ps/wire.h"
 
 namespace tandem::internal::ps {
@@ -57,7 +57,7 @@ class PsLink {
   PsLink(int ps, const PlacementPlan& plan, const PsClientOptions& options);
   ~PsLink();
 
-  // "ps 1 (10.0.0.2:4000)".
+  // "ps 1".
   const std::string& name() const { return name_; }
 
   void ask(std::unique_ptr<Request> request);
@@ -71,10 +71,10 @@ class PsLink {
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Stopped {};
 
   void run();
   void connect();
+  std::vector<std::byte> read_message(Prologue& prologue);
   bool greet();
   void initialise(const Request& request);
   void take_reply_of_hello(const HelloReply& reply);
@@ -92,19 +92,11 @@ class PsLink {
   void fail(const std::exception_ptr& error);
   void check_patience(const std::string& why);
 
-  // For the steps before requests flow: wait, but not beyond what the link has patience for.
-  void wait_for(int descriptor, short events, Clock::time_point until);
-  void write_all(std::span<const iovec> parts);
-  std::vector<std::byte> read_message(Prologue& prologue);
-  void read_all(std::span<std::byte> bytes);
-
   const int ps_;
   const PlacementPlan& plan_;
   const PsClientOptions& options_;
-  const tcp::GroupIdentity identity_;
   const std::string digest_;
-  std::optional<tcp::Encryption> encryption_;
-  std::string name_;
+  const std::string name_;
   Bell bell_;
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t> first_step_{0};
@@ -119,7 +111,8 @@ class PsLink {
   std::uint64_t lost_at_worst_ = 0;
 
   // The thread's own.
-  tcp::Channel channel_;
+  std::string place_;  // "ps 1 (10.0.0.2:4000)": where it was tried last
+  PsLine line_;
   std::unique_ptr<Request> first_values_;
   std::deque<std::unique_ptr<Request>> unanswered_;
   std::size_t to_send_ = 0;  // the first of them that is not sent whole

@@ -73,10 +73,10 @@ class CountingCluster {
       targets.push_back({.shard = i, .values = std::as_writable_bytes(std::span(sums[i]))});
     }
     PsClient client(plan, {.worker = kWorkers,
-                           .addresses = {fmt::format("127.0.0.1:{}", ports_.ports()[0]),
-                                         fmt::format("127.0.0.1:{}", ports_.ports()[1])},
+                           .locate = at_addresses({fmt::format("127.0.0.1:{}", ports_.ports()[0]),
+                                                   fmt::format("127.0.0.1:{}", ports_.ports()[1])},
+                                                  kKey),
                            .cluster_id = kClusterId,
-                           .key = kKey,
                            .connect_timeout = 20s});
     client.wait_until_ready();
     client.pull_async(0, targets).wait(20s);
@@ -183,9 +183,8 @@ TEST_P(PsMemory, HoldsNoMoreThanThriceTheVariablesUnderLoadFromEightWorkers) {
   for (int number = 0; number < kWorkers; ++number) {
     threads.emplace_back([&, number] {
       PsClient client(plan, {.worker = number,
-                             .addresses = {fmt::format("127.0.0.1:{}", ports.ports()[0])},
+                             .locate = at_addresses({fmt::format("127.0.0.1:{}", ports.ports()[0])}, kKey),
                              .cluster_id = kClusterId,
-                             .key = kKey,
                              .connect_timeout = 20s});
       if (number == 0) {
         client.initialise("count",

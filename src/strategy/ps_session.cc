@@ -65,9 +65,8 @@ PsSession::~PsSession() {
 }
 
 ps::PsClientOptions PsSession::client_options() const {
-  ps::PsClientOptions options{.worker = worker_,
-                              .cluster_id = server_->cluster_id(),
-                              .encrypt = server_->security_mode() == "tls"};
+  ps::PsClientOptions options{
+      .worker = worker_, .cluster_id = server_->cluster_id(), .encrypt = server_->security_mode() == "tls"};
   options.locate = [this](int ps, std::string& why) -> std::optional<ps::PsEndpoint> {
     const auto found = server_->peer(servers_[static_cast<std::size_t>(ps)]);
     if (!found || found->ended) {

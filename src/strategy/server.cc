@@ -16,9 +16,10 @@ using namespace internal;
 
 constexpr std::chrono::milliseconds kJoinPoll{1000};
 
-void check(const ParameterServiceOptions& options) {
+void check_service(const ParameterServiceOptions& options) {
   if (options.max_staleness && *options.max_staleness < 0) {
-    throw InvalidArgument(fmt::format("max_staleness is {}: expected 0 or more, or none", *options.max_staleness));
+    throw InvalidArgument(
+        fmt::format("max_staleness is {}: expected 0 or more, or none", *options.max_staleness));
   }
   if (options.aggregate && (*options.aggregate < 1 || options.max_staleness != 0)) {
     throw InvalidArgument(
@@ -32,12 +33,17 @@ void check(const ParameterServiceOptions& options) {
 }  // namespace
 
 struct Server::Service {
-  ParameterServiceOptions options;
+  explicit Service(ParameterServiceOptions service_options) : options(std::move(service_options)) {
+    check_service(options);
+  }
+
+  const ParameterServiceOptions options;
   TorchShardStore store = {};
   std::optional<ps::PsService> service = {};
 
   // Begins to serve, and returns where.
-  std::string start(const ClusterSpec& cluster, int index, const ServerOptions& server, const std::string& key) {
+  std::string start(const ClusterSpec& cluster, int index, const ServerOptions& server,
+                    const std::string& key) {
     const std::string host =
         parse_address(cluster.task_address("ps", index), fmt::format("cluster.ps[{}]", index)).host;
     ps::PsServiceOptions service_options{.ps = index,
@@ -63,8 +69,9 @@ struct Server::Service {
 namespace {
 
 // A ps listens for gradients before anyone can hear of it.
-ServerOptions with_service(ServerOptions options, const ClusterSpec& cluster, std::optional<int> index,
-                           std::function<std::string(int index, const ServerOptions&, const std::string& key)> start) {
+ServerOptions with_service(
+    ServerOptions options, const ClusterSpec& cluster, std::optional<int> index,
+    std::function<std::string(int index, const ServerOptions&, const std::string& key)> start) {
   make_all_optional(cluster, options);
   options.offer_with_key = [base = options, index, start = std::move(start)](const std::string& key) {
     return std::map<std::string, std::string>{{kPsAddress, start(index.value_or(0), base, key)}};
@@ -78,17 +85,16 @@ bool is_ps(const ClusterSpec& cluster, const std::string& job) {
 
 }  // namespace
 
-Server::Server(const ClusterSpec& cluster, const std::string& job, std::optional<int> index, ServerOptions options,
-               ParameterServiceOptions service)
+Server::Server(const ClusterSpec& cluster, const std::string& job, std::optional<int> index,
+               ServerOptions options, ParameterServiceOptions service)
     : Server(cluster, job, index, std::move(options),
-             is_ps(cluster, job) ? std::make_unique<Service>(Service{std::move(service)}) : nullptr) {}
+             is_ps(cluster, job) ? std::make_unique<Service>(std::move(service)) : nullptr) {}
 
-Server::Server(const ClusterSpec& cluster, const std::string& job, std::optional<int> index, ServerOptions options,
-               std::unique_ptr<Service> service)
+Server::Server(const ClusterSpec& cluster, const std::string& job, std::optional<int> index,
+               ServerOptions options, std::unique_ptr<Service> service)
     : TaskServer(cluster, job, index,
                  service ? with_service(std::move(options), cluster, index,
                                         [&](int ps, const ServerOptions& server, const std::string& key) {
-                                          check(service->options);
                                           return service->start(cluster, ps, server, key);
                                         })
                          : std::move(options)),
@@ -102,8 +108,9 @@ void Server::join() {
   if (!service_) return TaskServer::join();
   ps::PsService& service = *service_->service;
   log_info("{}: serves parameters{}", task().name(),
-           service.counters().resumed ? fmt::format(", from a snapshot with {} updates", service.counters().updates)
-                                      : "");
+           service.counters().resumed
+               ? fmt::format(", from a snapshot with {} updates", service.counters().updates)
+               : "");
   while (!service.join(kJoinPoll)) {
     const ps::PsCounters counters = service.counters();
     set_progress(static_cast<std::int64_t>(counters.updates), 0);

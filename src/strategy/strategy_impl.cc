@@ -92,8 +92,18 @@ void StrategyImpl::run(const std::function<void(ReplicaContext&)>& fn, const Dis
   if (setup_.tasks) setup_.tasks->ran(step_, batch ? batch->global_rows() : 0);
 }
 
+// Workers in sync by parameter servers meet there alone.
+void StrategyImpl::check_all_replicas_meet(const char* what) const {
+  if (!setup_.workers_in_sync || setup_.workers == 1) return;
+  throw Unimplemented(fmt::format(
+      "{} of the replicas of {} workers: under {} they have nothing but their gradients in common; use "
+      "multi_worker_mirrored",
+      what, setup_.workers, setup_.name));
+}
+
 void StrategyImpl::all_reduce(int replica, at::Tensor& tensor) {
   constexpr const char* kName = "all_reduce";
+  check_all_replicas_meet(kName);
   cross_device_ops().all_reduce(meeting(), replica, tensor);
   if (!setup_.tasks) return;
   if (replica == 0) {
@@ -126,6 +136,7 @@ std::pair<at::Tensor, std::int64_t> StrategyImpl::all_gather(int replica, const 
     at::Tensor all;
     std::vector<std::int64_t> begins;  // by local replica
   };
+  check_all_replicas_meet("all_gather");
   const at::Tensor mine = tensor.detach();
   const auto joined = std::static_pointer_cast<Joined>(merge(replica, &mine, [&](const auto& laid) {
     std::vector<at::Tensor> local;

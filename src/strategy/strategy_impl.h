@@ -31,8 +31,8 @@ struct StrategySetup {
   std::shared_ptr<CrossDeviceOps> cross_device_ops;
   Placement placement = Placement::kMirrored;
   std::unique_ptr<SyncGroup> tasks = {};  // null where there is one task, or tasks are not in step
-  // Where tasks share the work without collectives (parameter servers): how many, which one this is, and whether
-  // their replicas are in sync.
+  // Where tasks share the work without collectives (parameter servers): how many, which one this is, and
+  // whether their replicas are in sync.
   int workers = 1;
   int worker = 0;
   bool workers_in_sync = false;
@@ -63,9 +63,12 @@ class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
   }
   // Of this process's first replica, in the sync group.
   int first_replica() const {
-    return num_local_replicas() * (setup_.tasks ? setup_.tasks->rank() : setup_.workers_in_sync ? setup_.worker : 0);
+    return num_local_replicas() * (setup_.tasks             ? setup_.tasks->rank()
+                                   : setup_.workers_in_sync ? setup_.worker
+                                                            : 0);
   }
-  // Tasks that share the input, and which one this is. Without tasks() they cannot agree on anything about it.
+  // Tasks that share the input, and which one this is. Without tasks() they cannot agree on anything about
+  // it.
   int num_input_pipelines() const { return setup_.tasks ? setup_.tasks->size() : setup_.workers; }
   int input_pipeline() const { return setup_.tasks ? setup_.tasks->rank() : setup_.worker; }
   bool workers_in_sync() const { return setup_.workers_in_sync; }
@@ -120,7 +123,8 @@ class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
 
   // A training has come to its end on this task. Where tasks are not in step, the chief waits for the others.
   virtual void end_training() {}
-  // Steps of trainings before this one, where steps are counted by all tasks together; see Updater::global_step().
+  // Steps of trainings before this one, where steps are counted by all tasks together; see
+  // Updater::global_step().
   virtual std::int64_t steps_before() const { return 0; }
 
   // The variables created under this strategy that still live, for an optimizer that was not told which to
@@ -132,6 +136,8 @@ class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
   MeetingPlace meeting_place();
 
  private:
+  void check_all_replicas_meet(const char* what) const;
+
   StrategySetup setup_;
   ReplicaPool pool_;
   std::uint64_t random_seed_ = 0;

@@ -28,8 +28,8 @@ enum class Placement {
               // refreshes
 };
 
-// Where the parameters of a model live if that is outside this process: with parameter servers. The copies here
-// are of what was fetched last. In cross-replica context.
+// Where the parameters of a model live if that is outside this process: with parameter servers. The copies
+// here are of what was fetched last. In cross-replica context.
 class VariableHome {
  public:
   virtual ~VariableHome() = default;

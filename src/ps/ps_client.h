@@ -11,6 +11,7 @@
 
 #include "cluster/membership_core.h"
 #include "ps/plan.h"
+#include "ps/shard_image.h"
 #include "ps/status.h"
 
 namespace tandem::internal::ps {
@@ -115,10 +116,12 @@ class PsClient {
   ~PsClient();
   PsClient(const PsClient&) = delete;
 
-  // The chief's: gives each ps the model and, by shard, its first values. A ps that has them already, from a
-  // snapshot or an earlier chief, keeps its own. Returns when all are ready. Throws InvalidArgument if one
-  // has another model, Unavailable if one does not come.
-  void initialise(const std::string& optimizer, std::span<const std::span<const std::byte>> values);
+  // The chief's: gives each ps the model and, by shard, its first values; or those, with state and global
+  // step, of a training that goes on. A ps that has them already, from a snapshot or an earlier chief, keeps
+  // its own: returns how many did. Returns when all are ready. Throws InvalidArgument if one has another
+  // model, Unavailable if one does not come.
+  int initialise(const std::string& optimizer, std::span<const std::span<const std::byte>> values);
+  int initialise(const std::string& optimizer, std::span<const ShardImage> images, std::uint64_t global_step);
   // The others': returns when all are. Throws the same.
   void wait_until_ready();
 
@@ -131,6 +134,16 @@ class PsClient {
   PsHandle push_async(const PushOrder& order, std::span<const Gradient> gradients);
   // For `step`: waits for what bounded staleness demands.
   PsHandle pull_async(std::uint64_t step, std::span<const PullTarget> targets);
+
+  // All shards with their state, each as it is at one version, and with all that this worker has pushed to
+  // it. Throws as wait() does.
+  std::vector<ShardImage> read_shards(std::chrono::milliseconds timeout);
+  // Sets values and state of all shards, and what to count global steps from if that is given; without state
+  // a shard is as before its first update. Which pushes were applied is not forgotten. Shard by shard: others
+  // should not push meanwhile. Returns when no ps that dies would forget it. Throws InvalidArgument for sizes
+  // that are not the plan's, and what wait() throws; the client cannot be used any more then.
+  void assign(std::span<const ShardImage> images, std::optional<std::uint64_t> global_step,
+              std::chrono::milliseconds timeout);
 
   // Updates of this worker that a ps had taken and then forgotten, because it came back from a snapshot: of
   // one shard, and of the ps tasks together (each counts its worst shard).

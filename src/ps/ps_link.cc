@@ -7,8 +7,9 @@
 
 #include "base/crc32c.h"
 #include "base/log.h"
+#include "ps/limits.h"
 #include "ps/push_ledger.h"
-#include "ps/shard_table.h"
+#include "ps/wire_values.h"
 #include "tandem/error.h"
 
 namespace tandem::internal::ps {
@@ -35,6 +36,11 @@ void PsHandle::Operation::answered(const std::string& who, const std::exception_
   changed.notify_all();
 }
 
+void PsHandle::Operation::was_initialised() {
+  const std::lock_guard lock(mutex);
+  ++initialised_before;
+}
+
 PsLink::PsLink(int ps, const PlacementPlan& plan, const PsClientOptions& options)
     : ps_(ps),
       plan_(plan),
@@ -50,9 +56,13 @@ PsLink::PsLink(int ps, const PlacementPlan& plan, const PsClientOptions& options
 }
 
 PsLink::~PsLink() {
+  close();
+}
+
+void PsLink::close() {
   stopping_ = true;
   bell_.ring();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void PsLink::ask(std::unique_ptr<Request> request) {
@@ -110,7 +120,7 @@ void PsLink::run() {
     if (line_.is_open()) line_.channel().finish();
     fail(std::make_exception_ptr(FailedPrecondition("this worker has finished")));
   } catch (const PsLine::Stopped&) {
-    fail(std::make_exception_ptr(Aborted("the client was destroyed")));
+    fail(std::make_exception_ptr(Aborted("the client was closed")));
   } catch (...) {
     fail(std::current_exception());
   }
@@ -199,7 +209,9 @@ void PsLink::initialise(const Request& request) {
   const std::vector<std::byte> bytes = read_message(prologue);
   const auto answer = decode<Answer>(prologue, bytes);
   if (answer.status == Status::kNotReady) return;
+  if (answer.status == Status::kDamaged) ask_again(answer.message);
   if (answer.status != Status::kApplied) throw InvalidArgument(fmt::format("{}: {}", place_, answer.message));
+  if (answer.before) request.operation->was_initialised();
   first_values_->operation->answered(name_);
   first_values_.reset();
 }
@@ -301,6 +313,12 @@ void PsLink::prepare(Request& request) {
     case MessageKind::kInitialise:
       request.header = encode(request.initialise);
       break;
+    case MessageKind::kAssign:
+      request.header = encode(request.assign);
+      break;
+    case MessageKind::kRead:
+      request.header = encode(request.read);
+      break;
     default:
       request.header =
           encode(Finished{.worker = request.push.worker, .incarnation = request.push.incarnation});
@@ -354,7 +372,7 @@ bool PsLink::read_some() {
     case Reading::kPrologue:
       if (!fill(prologue_bytes_)) return false;
       if (filled_ < kPrologueBytes) return true;
-      prologue_ = parse_prologue(prologue_bytes_, plan_.bytes() * 2 + 1024);
+      prologue_ = parse_prologue(prologue_bytes_, plan_.bytes() + most_state_bytes(plan_.bytes()));
       header_.resize(prologue_.header_bytes);
       filled_ = 0;
       reading_ = Reading::kHeader;
@@ -367,29 +385,47 @@ bool PsLink::read_some() {
       take_reply();
       return true;
     case Reading::kPayload:
-      return read_pull_payload();
+      return read_payload();
   }
   return false;
 }
 
 void PsLink::take_reply() {
   if (prologue_.kind == MessageKind::kAnswer) {
-    const auto answer = decode<Answer>(prologue_, header_);
-    if (answer.status != Status::kApplied || to_send_ == 0) {
-      throw InvalidArgument(fmt::format("{}: {}", place_, answer.message));
-    }
-    finished_ = unanswered_.front()->kind == MessageKind::kFinished;
-    answer_front();
+    take_answer(decode<Answer>(prologue_, header_));
     return;
   }
   if (to_send_ == 0) throw tcp::ChannelClosed("answers what was not asked");
-  Request& request = *unanswered_.front();
-  if (request.kind == MessageKind::kPush) {
-    take_push_replies(decode<PushReplies>(prologue_, header_));
-    return;
+  switch (unanswered_.front()->kind) {
+    case MessageKind::kPush:
+      return take_push_replies(decode<PushReplies>(prologue_, header_));
+    case MessageKind::kPull:
+      return take_pull_reply(decode<PullReply>(prologue_, header_));
+    case MessageKind::kRead:
+      return take_read_reply(decode<ReadReply>(prologue_, header_));
+    default:
+      throw tcp::ChannelClosed("answers another message");
   }
-  pulled_ = decode<PullReply>(prologue_, header_);
-  begin_pull_payload();
+}
+
+void PsLink::take_answer(const Answer& answer) {
+  if (to_send_ == 0) throw InvalidArgument(fmt::format("{}: {}", place_, answer.message));
+  const Request& request = *unanswered_.front();
+  if (answer.status == Status::kDamaged || answer.status == Status::kNotAdmitted) ask_again(answer.message);
+  if (answer.status != Status::kApplied) throw InvalidArgument(fmt::format("{}: {}", place_, answer.message));
+  if (answer.before) request.operation->was_initialised();
+  if (request.kind == MessageKind::kAssign && request.assign.has_global_step) {
+    global_step_ = request.assign.global_step;
+  }
+  finished_ = request.kind == MessageKind::kFinished;
+  damaged_ = 0;
+  answer_front();
+}
+
+// Saying hello again puts right what can be.
+void PsLink::ask_again(const std::string& why) {
+  if (++damaged_ > kMostDamaged) throw DataLoss(fmt::format("{}: {}", place_, why));
+  throw tcp::ChannelClosed(why);
 }
 
 void PsLink::answer_front() {
@@ -408,9 +444,7 @@ void PsLink::take_push_replies(const PushReplies& replies) {
   Status worst = Status::kApplied;
   for (const PushReplies::Entry& entry : replies.entries) worst = std::max(worst, entry.status);
   if (worst == Status::kGap || worst == Status::kNotAdmitted || worst == Status::kDamaged) {
-    // Saying hello again puts right what can be.
-    if (++damaged_ > kMostDamaged) throw DataLoss(fmt::format("{}: {}", place_, replies.message));
-    throw tcp::ChannelClosed(replies.message.empty() ? status_name(worst) : replies.message);
+    ask_again(replies.message.empty() ? status_name(worst) : replies.message);
   }
   if (!settles(worst)) throw InvalidArgument(fmt::format("{}: {}", place_, replies.message));
   damaged_ = 0;
@@ -426,15 +460,16 @@ void PsLink::take_push_replies(const PushReplies& replies) {
   answer_front();
 }
 
-void PsLink::begin_pull_payload() {
+void PsLink::take_pull_reply(const PullReply& reply) {
   const Request& request = *unanswered_.front();
-  if (pulled_.entries.size() != request.targets.size()) throw tcp::ChannelClosed("answers another pull");
-  for (std::size_t i = 0; i < pulled_.entries.size(); ++i) {
-    const PullReply::Entry& entry = pulled_.entries[i];
+  if (reply.entries.size() != request.targets.size()) throw tcp::ChannelClosed("answers another pull");
+  parts_.clear();
+  for (std::size_t i = 0; i < reply.entries.size(); ++i) {
+    const PullReply::Entry& entry = reply.entries[i];
     const Pull::Entry& asked = request.pull.entries[i];
-    if (entry.status == Status::kNotAdmitted) throw tcp::ChannelClosed(pulled_.message);
+    if (entry.status == Status::kNotAdmitted) throw tcp::ChannelClosed(reply.message);
     if (entry.status != Status::kApplied) {
-      throw InvalidArgument(fmt::format("{}: {}", place_, pulled_.message));
+      throw InvalidArgument(fmt::format("{}: {}", place_, reply.message));
     }
     const auto& variable = plan_.variables()[static_cast<std::size_t>(plan_.shards()[asked.shard].variable)];
     const std::size_t wanted =
@@ -442,21 +477,57 @@ void PsLink::begin_pull_payload() {
     if (entry.shard != asked.shard || entry.type != asked.type || entry.count != wanted) {
       throw tcp::ChannelClosed("answers another pull");
     }
+    parts_.push_back({.shard = entry.shard,
+                      .to = request.targets[i].values,
+                      .wire_bytes = entry.payload_bytes(),
+                      .crc = entry.crc});
   }
-  entry_ = 0;
+  begin_payload();
+}
+
+void PsLink::take_read_reply(ReadReply reply) {
+  const Request& request = *unanswered_.front();
+  if (reply.status == Status::kNotAdmitted) throw tcp::ChannelClosed(reply.message);
+  if (reply.status != Status::kApplied) throw InvalidArgument(fmt::format("{}: {}", place_, reply.message));
+  const Shard& shard = plan_.shards()[request.read.shard];
+  const ShardTensor& values = reply.entries.front();
+  if (values.shard != request.read.shard || values.payload_bytes() != shard.bytes ||
+      prologue_.payload_bytes > shard.bytes + most_state_bytes(shard.bytes)) {
+    throw tcp::ChannelClosed("answers another read");
+  }
+  parts_.clear();
+  ShardImage& image = *request.image;
+  image.values.resize(shard.bytes);
+  image.state.resize(reply.entries.size() - 1);
+  for (std::size_t i = 0; i < reply.entries.size(); ++i) {
+    ShardTensor& tensor = reply.entries[i];
+    std::vector<std::byte>& bytes = i == 0 ? image.values : image.state[i - 1].bytes;
+    bytes.resize(tensor.payload_bytes());
+    if (i > 0) {
+      StateImage& state = image.state[i - 1];
+      state.name = std::move(tensor.name);
+      state.dtype = std::move(tensor.dtype);
+      state.shape = std::move(tensor.shape);
+    }
+    parts_.push_back({.shard = tensor.shard, .to = bytes, .wire_bytes = bytes.size(), .crc = tensor.crc});
+  }
+  begin_payload();
+}
+
+void PsLink::begin_payload() {
+  part_ = 0;
   crc_ = 0;
   reading_ = Reading::kPayload;
 }
 
-bool PsLink::read_pull_payload() {
-  const Request& request = *unanswered_.front();
+bool PsLink::read_payload() {
   bool moved = false;
-  while (entry_ < pulled_.entries.size()) {
-    const PullReply::Entry& entry = pulled_.entries[entry_];
-    std::span<std::byte> to = request.targets[entry_].values;
-    const bool narrowed = to.size() != entry.payload_bytes();
+  for (; part_ < parts_.size(); ++part_) {
+    const Part& part = parts_[part_];
+    std::span<std::byte> to = part.to;
+    const bool narrowed = to.size() != part.wire_bytes;
     if (narrowed) {
-      halves_.resize(entry.payload_bytes());
+      halves_.resize(part.wire_bytes);
       to = halves_;
     }
     while (filled_ < to.size()) {
@@ -470,19 +541,15 @@ bool PsLink::read_pull_payload() {
       if (!out_.empty() || to_send_ < unanswered_.size()) break;
     }
     if (filled_ < to.size()) return true;
-    if (crc_ != entry.crc) {
-      if (++damaged_ > kMostDamaged) {
-        throw DataLoss(
-            fmt::format("{}: values of {} are damaged on the way", place_, plan_.shard_name(entry.shard)));
-      }
-      throw tcp::ChannelClosed("sends damaged values");
+    if (crc_ != part.crc) {
+      ask_again(fmt::format("values of {} are damaged on the way", plan_.shard_name(part.shard)));
     }
-    if (narrowed) from_bfloat16(halves_, request.targets[entry_].values);
+    if (narrowed) from_bfloat16(halves_, part.to);
     filled_ = 0;
     crc_ = 0;
-    ++entry_;
   }
   reading_ = Reading::kPrologue;
+  damaged_ = 0;
   answer_front();
   return true;
 }

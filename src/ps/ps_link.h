@@ -15,6 +15,7 @@
 #include "base/bell.h"
 #include "ps/ps_client.h"
 #include "ps/ps_line.h"
+#include "ps/shard_image.h"
 #include "ps/wire.h"
 
 namespace tandem::internal::ps {
@@ -26,9 +27,11 @@ struct PsHandle::Operation {
   std::map<std::string, int> missing = {};  // answers, by ps
   std::exception_ptr error = {};
   PsOutcome outcome = {};
+  int initialised_before = 0;  // of Initialise: the ps tasks that kept what they had
 
   void expect(const std::string& who) { ++missing[who]; }
   void answered(const std::string& who, const std::exception_ptr& failure = {});
+  void was_initialised();
 };
 
 // The connection of a worker to one ps, and the thread that keeps it.
@@ -38,7 +41,7 @@ class PsLink {
 
   // One message to the ps.
   struct Request {
-    MessageKind kind = MessageKind::kPush;  // or kPull, kInitialise, kFinished
+    MessageKind kind = MessageKind::kPush;  // or kPull, kInitialise, kAssign, kRead, kFinished
     std::shared_ptr<Operation> operation = {};
 
     Push push = {};                           // without entries' checksums, which the link's thread adds
@@ -51,6 +54,10 @@ class PsLink {
     std::string texts = {};  // of kInitialise
     Initialise initialise = {};
 
+    Assign assign = {};
+    Read read = {};
+    std::shared_ptr<ShardImage> image = {};  // where it is read to
+
     std::string header = {};  // once it is prepared
   };
 
@@ -61,6 +68,9 @@ class PsLink {
   const std::string& name() const { return name_; }
 
   void ask(std::unique_ptr<Request> request);
+
+  // What is under way fails, and nobody's memory is used any more when this returns.
+  void close();
 
   // Until it has said hello. Throws what made it give up.
   void wait_until_ready();
@@ -85,9 +95,13 @@ class PsLink {
   bool write_some();
   bool read_some();
   void take_reply();
+  void take_answer(const Answer& answer);
+  [[noreturn]] void ask_again(const std::string& why);
   void take_push_replies(const PushReplies& replies);
-  void begin_pull_payload();
-  bool read_pull_payload();
+  void take_pull_reply(const PullReply& reply);
+  void take_read_reply(ReadReply reply);
+  void begin_payload();
+  bool read_payload();
   void answer_front();
   void fail(const std::exception_ptr& error);
   void check_patience(const std::string& why);
@@ -132,8 +146,15 @@ class PsLink {
   std::vector<std::byte> header_;
   std::size_t filled_ = 0;
   enum class Reading { kPrologue, kHeader, kPayload } reading_ = Reading::kPrologue;
-  PullReply pulled_ = {};
-  std::size_t entry_ = 0;
+  // What comes as the payload of a reply.
+  struct Part {
+    std::size_t shard = 0;
+    std::span<std::byte> to = {};
+    std::size_t wire_bytes = 0;  // fewer than `to` has: it comes in 16 bits
+    std::uint32_t crc = 0;
+  };
+  std::vector<Part> parts_;
+  std::size_t part_ = 0;
   std::uint32_t crc_ = 0;
   std::vector<std::byte> halves_;
   std::multimap<std::size_t, std::vector<std::byte>> spare_narrowed_;  // by size

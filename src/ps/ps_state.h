@@ -48,6 +48,11 @@ struct PsState {
   bool resumed = false;
   std::mutex initialising;            // of what is below
   const void* initialiser = nullptr;  // the connection that fills the table just now
+  Incarnation initialised_by = {};    // none: it came from a snapshot
+
+  // How often it was given other values, and how many of these are in a snapshot, or could not be saved.
+  std::atomic<std::uint64_t> assignments{0};
+  std::atomic<std::uint64_t> assignments_saved{0};
 
   std::atomic<std::uint64_t> pushes{0};
   std::atomic<std::uint64_t> pulls{0};
@@ -57,10 +62,14 @@ struct PsState {
   std::atomic<std::uint64_t> turned_away{0};
   std::array<std::atomic<std::uint64_t>, PsCounters::kStalenessBuckets> staleness{};
 
-  void set_ready() {
+  // Once the table knows its plan.
+  void set_budget() {
     const std::uint64_t variables = table.plan().bytes_on(options.ps);
     const bool sums = options.staleness == 0u;
     staging.set_budget((sums ? 1 : 2) * variables + (std::uint64_t{24} << 20));
+  }
+  void set_ready() {
+    set_budget();
     filled = true;
     ready = true;
   }

@@ -56,7 +56,7 @@ class ShardTable {
   // Of this ps, ascending.
   const std::vector<std::size_t>& ids() const { return ids_; }
   bool holds(std::size_t shard) const { return find(shard) != nullptr; }
-  // Where its first values go. Only before it is ready.
+  // Where the values of a snapshot go. Only before it is ready.
   std::span<std::byte> memory(std::size_t shard) { return store_.values(shard); }
   WireType type(std::size_t shard) const;
 
@@ -71,6 +71,8 @@ class ShardTable {
   };
   Fault check(const Push::Entry& entry) const;
   Fault check(const Pull::Entry& entry) const;
+  // Of tensors for all shards here.
+  Fault check(std::span<const ShardTensor> tensors) const;
 
   // What to do with the next bytes of a push.
   enum class Go {
@@ -103,8 +105,19 @@ class ShardTable {
   std::shared_ptr<const ShardCopy> copy_rows(const Pull::Entry& entry, std::span<const std::int64_t> row_ids,
                                              Staging::Buffer buffer);
   std::uint64_t version(std::size_t shard) const;
-  // Updates that the first shard here has seen, one per worker and step (with whole steps: one per step).
+  // Updates that the first shard here has seen, one per worker and step (with whole steps: one per step),
+  // counted from what assign() said.
   std::uint64_t updates() const;
+
+  // Other values and state, which have been checked, as a new version; pushes count as settled as before. A
+  // fault if the store refuses the state: nothing is changed then.
+  Fault assign(std::size_t shard, std::span<const std::byte> values, std::span<const StateTensor> state,
+               std::optional<std::uint64_t> updates);
+  // All of a shard as it is at one version: values, then state by name, in a buffer of bytes_with_state().
+  // Nothing, and the buffer stays, if the state has grown meanwhile.
+  std::size_t bytes_with_state(std::size_t shard);
+  std::shared_ptr<const ShardCopy> copy_with_state(std::size_t shard, Staging::Buffer& buffer,
+                                                   std::vector<ShardTensor>& tensors);
 
   // For snapshots: calls `use` under the shard's lock.
   struct Saved {
@@ -122,7 +135,6 @@ class ShardTable {
   void restore(std::size_t shard, const Saved& saved);
 
  private:
-  struct Sum;
   struct Held;
   struct Place;
 
@@ -145,12 +157,5 @@ class ShardTable {
   std::vector<std::size_t> ids_;
   std::vector<std::unique_ptr<Place>> places_;  // by id; null: on another ps
 };
-
-// The type in which values of a variable travel; nothing if gradients of such a dtype do not.
-std::optional<WireType> wire_type_of(const std::string& dtype);
-
-bool all_finite(WireType type, std::span<const std::byte> values);
-void to_bfloat16(std::span<const std::byte> floats, std::span<std::byte> halves);
-void from_bfloat16(std::span<const std::byte> halves, std::span<std::byte> floats);
 
 }  // namespace tandem::internal::ps

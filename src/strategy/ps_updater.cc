@@ -261,7 +261,7 @@ void PsUpdater::push() {
                 session_->name(), outcome.message);
   }
   count_steps(static_cast<std::int64_t>(outcome.global_step));
-  step_ = std::max(step_ + 1, outcome.next_step);
+  ++step_;
   arriving_ = pull(step_);
 }
 

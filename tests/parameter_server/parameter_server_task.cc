@@ -232,9 +232,11 @@ void counts(const Flags& flags) {
 void saves(const Flags& flags) {
   const ParameterServerStrategy strategy(options_of(flags));
   const auto backup = [&] {
-    return BackupAndRestore({.backup_dir = flags.folder + "/checkpoints", .save_freq = 2, .delete_checkpoint = false});
+    return BackupAndRestore(
+        {.backup_dir = flags.folder + "/checkpoints", .save_freq = 2, .delete_checkpoint = false});
   };
-  Model model = train<MixedNet>(strategy, "adam", {.epochs = 2, .max_steps = flags.steps, .callbacks = {backup()}});
+  Model model =
+      train<MixedNet>(strategy, "adam", {.epochs = 2, .max_steps = flags.steps, .callbacks = {backup()}});
   if (!strategy.is_chief()) return;
   say("saved", model.parameter_digest());
   model.save(flags.folder + "/model.safetensors");
@@ -257,12 +259,10 @@ void saves(const Flags& flags) {
 }
 
 void run(const Flags& flags) {
-  static const std::map<std::string, void (*)(const Flags&)> scenarios{{"one_worker", one_worker},
-                                                                       {"one_worker_mixed", one_worker_mixed},
-                                                                       {"in_step", in_step},
-                                                                       {"learns", learns},
-                                                                       {"counts", counts},
-                                                                       {"saves", saves}};
+  static const std::map<std::string, void (*)(const Flags&)> scenarios{
+      {"one_worker", one_worker}, {"one_worker_mixed", one_worker_mixed},
+      {"in_step", in_step},       {"learns", learns},
+      {"counts", counts},         {"saves", saves}};
   if (ParameterServerStrategy::serve(options_of(flags))) return;
   scenarios.at(flags.scenario)(flags);
 }

@@ -8,6 +8,7 @@
 
 #include "base/crc32c.h"
 #include "base/hmac.h"
+#include "base/log.h"
 #include "checkpoint/safetensors.h"
 #include "ps/limits.h"
 #include "ps/ps_link.h"
@@ -20,6 +21,10 @@ namespace {
 
 // A pull is asked for in pieces: the ps copies the next one while this one is on its way.
 constexpr std::size_t kPullPiece = std::size_t{4} << 20;
+
+// For a ps that is gone when this worker has finished.
+constexpr std::chrono::milliseconds kFarewell{2000};
+constexpr std::chrono::milliseconds kFarewellLook{50};
 
 // A shard with its state, by name, in the caller's memory.
 struct ShardView {
@@ -381,7 +386,20 @@ void PsClient::finish(std::chrono::milliseconds timeout) {
     operation->expect(link->name());
     link->ask(std::move(request));
   }
-  PsHandle(operation).wait(timeout);
+  const auto begin = std::chrono::steady_clock::now();
+  std::unique_lock lock(operation->mutex);
+  while (!operation->missing.empty()) {
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    // One that is not there may be on its way back; one that is there gets all the time.
+    const bool any_there = std::ranges::any_of(impl_->links, [&](const auto& link) {
+      return operation->missing.contains(link->name()) && link->is_connected();
+    });
+    if (waited >= (any_there ? timeout : std::min(timeout, kFarewell))) break;
+    operation->changed.wait_for(lock, kFarewellLook);
+  }
+  for (const auto& [name, count] : operation->missing) {
+    log_warning("worker {}: {} was not told that this worker has finished", impl_->options.worker, name);
+  }
 }
 
 }  // namespace tandem::internal::ps

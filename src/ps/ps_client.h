@@ -150,8 +150,10 @@ class PsClient {
   std::uint64_t lost_updates(std::size_t shard) const;
   std::uint64_t lost_updates() const;
 
-  // Tells all ps tasks that this worker is done, and waits for their answers.
-  void finish(std::chrono::milliseconds timeout);
+  // Tells all ps tasks that this worker is done, and waits for their answers. As best it can: a ps that is
+  // gone is no error, and waited for 2 s at most; one that does not answer gets a line in the log. Every
+  // later call fails.
+  void finish(std::chrono::milliseconds timeout = std::chrono::seconds(60));
 
  private:
   struct Impl;

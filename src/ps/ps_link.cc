@@ -103,8 +103,10 @@ void PsLink::run() {
           check_patience("the chief has not initialised it");
           line_.pause(kNotReadyPause);
         }
+        connected_ = true;
         exchange();
       } catch (const tcp::ChannelClosed& closed) {
+        connected_ = false;
         line_.close();
         if (down_since_ == Clock::time_point{}) {
           down_since_ = Clock::now();

@@ -74,6 +74,7 @@ class PsLink {
 
   // Until it has said hello. Throws what made it give up.
   void wait_until_ready();
+  bool is_connected() const { return connected_; }
   std::uint64_t first_step() const { return first_step_; }
   std::uint64_t global_step() const { return global_step_; }
   std::uint64_t lost(std::size_t shard) const;
@@ -113,6 +114,7 @@ class PsLink {
   const std::string name_;
   Bell bell_;
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> connected_{false};
   std::atomic<std::uint64_t> first_step_{0};
   std::atomic<std::uint64_t> global_step_{0};
 

@@ -288,7 +288,7 @@ int PsService::port() const {
 }
 
 bool PsService::join(std::chrono::milliseconds timeout) {
-  return impl_->state.roll.wait_finished(timeout);
+  return impl_->state.roll.wait_until_over(timeout);
 }
 
 std::string PsService::save_snapshot() {

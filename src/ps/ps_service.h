@@ -23,7 +23,7 @@ struct PsServiceOptions {
   std::string key = {};
   bool encrypt = false;
 
-  // join() waits for so many to finish; bounded steps begin once so many have come.
+  // Bounded steps begin once so many have come.
   int workers = 1;
 
   // How far workers may run ahead of each other; see staleness.h. 0: their updates for a step are added in
@@ -46,6 +46,8 @@ struct PsServiceOptions {
 
   // A worker whose connection broke holds up bounded steps for so long.
   std::chrono::milliseconds worker_grace{1000};
+  // One that stays away for so long will not come back; see join().
+  std::chrono::milliseconds absence{300'000};
   // A peer that stops in the middle of a message is dropped after this.
   std::chrono::milliseconds stall{30'000};
 };
@@ -92,7 +94,9 @@ class PsService {
 
   int port() const;
 
-  // Until all workers have finished. False after `timeout`.
+  // Until nobody needs it any more: the chief (worker 0) has finished, and no worker that has not is
+  // connected (or `absence` has passed); or every worker that came has finished or has been gone for
+  // `absence`, and at least one came. False after `timeout`.
   bool join(std::chrono::milliseconds timeout);
 
   // Now, if anything is newer than the last one. The error if it failed, else empty. Any thread.

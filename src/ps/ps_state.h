@@ -29,7 +29,7 @@ struct PsState {
         identity(ps_identity(service_options.cluster_id, service_options.key)),
         changed(std::move(wake)),
         staging(changed),
-        roll(options.staleness, options.workers),
+        roll(options.staleness, options.workers, options.absence),
         table(store, {.whole_steps = options.staleness == 0u, .reject_not_finite = options.reject_not_finite},
               [this](std::uint64_t step) { return roll.busy_with(step); }) {}
 

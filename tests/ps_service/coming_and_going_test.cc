@@ -70,5 +70,83 @@ TEST(PsClient, SaysWhatIsMissingToFindAPs) {
   EXPECT_GT(directory.asked, 1);
 }
 
+TEST(PsClient, DoesNotMindAPsThatIsGoneWhenItHasFinished) {
+  const PlacementPlan plan = counting_plan(2);
+  Servers servers(2);
+  auto chief = servers.chief(plan);
+  servers.services[1].reset();
+  const auto begin = std::chrono::steady_clock::now();
+  chief->finish(20s);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 4s);
+  EXPECT_TRUE(servers.services[0]->join(5s));
+  Values pulled(plan);
+  EXPECT_THROW(chief->pull_async(0, pulled.targets()).wait(1s), FailedPrecondition);
+}
+
+TEST(PsJoin, WaitsForSomebodyToCome) {
+  Servers servers(1, {.worker_grace = 10ms, .absence = 10ms});
+  EXPECT_FALSE(servers.services[0]->join(100ms));
+}
+
+TEST(PsJoin, EndsWithTheChiefOnceNobodyElseIsThere) {
+  const PlacementPlan plan = counting_plan(1);
+  Servers servers(1, {.workers = 3, .worker_grace = 50ms});
+  auto chief = servers.chief(plan);
+  auto dies = servers.client(plan, 1);
+  auto finishes = servers.client(plan, 2);
+  dies->wait_until_ready();
+  finishes->wait_until_ready();
+  chief->finish();
+  EXPECT_FALSE(servers.services[0]->join(100ms));
+  dies.reset();
+  EXPECT_FALSE(servers.services[0]->join(100ms));
+  finishes->finish();
+  EXPECT_TRUE(servers.services[0]->join(5s));
+}
+
+TEST(PsJoin, DoesNotWaitForeverForOneThatForgotToFinish) {
+  const PlacementPlan plan = counting_plan(1);
+  Servers servers(1, {.workers = 2, .absence = 200ms});
+  auto chief = servers.chief(plan);
+  auto forgets = servers.client(plan, 1);
+  forgets->wait_until_ready();
+  chief->finish();
+  EXPECT_TRUE(servers.services[0]->join(5s));
+}
+
+TEST(PsJoin, EndsWhenAllWhoCameAreGoneForGood) {
+  const PlacementPlan plan = counting_plan(1);
+  Servers servers(1, {.workers = 2, .worker_grace = 10ms, .absence = 300ms});
+  auto chief = servers.chief(plan);
+  auto worker = servers.client(plan, 1);
+  worker->wait_until_ready();
+  worker->finish();
+  EXPECT_FALSE(servers.services[0]->join(0ms));
+  chief.reset();
+  EXPECT_FALSE(servers.services[0]->join(100ms)) << "it may come back";
+  chief = servers.client(plan, 0);
+  chief->wait_until_ready();
+  EXPECT_FALSE(servers.services[0]->join(500ms)) << "it has come back";
+  chief.reset();
+  EXPECT_TRUE(servers.services[0]->join(5s));
+}
+
+TEST(PsJoin, AfterARestartWaitsForThoseWhoAreLeft) {
+  const PlacementPlan plan = counting_plan(1);
+  const TempFolder folder;
+  PsServiceOptions options{.workers = 2, .snapshot_folder = folder.path()};
+  auto servers = std::make_unique<Servers>(1, options);
+  auto chief = servers->chief(plan);
+  auto worker = servers->client(plan, 1);
+  worker->wait_until_ready();
+  chief->finish();
+  options.port = servers->services[0]->port();
+  servers.reset();
+  servers = std::make_unique<Servers>(1, options);
+  EXPECT_FALSE(servers->services[0]->join(0ms)) << "worker 1 has not finished";
+  worker->finish();
+  EXPECT_TRUE(servers->services[0]->join(5s));
+}
+
 }  // namespace
 }  // namespace tandem::internal::ps

@@ -103,7 +103,7 @@ class PsUpdater final : public Updater, private VariableHome {
     global_step_ = global_step;
     session_->set_step(global_step);
   }
-  void begin();
+  bool begin();
   void reduce(int replica);
   void push();
   void ask_for_values();
@@ -125,7 +125,6 @@ class PsUpdater final : public Updater, private VariableHome {
   std::vector<at::Tensor> sums_;    // by group
   std::vector<at::Tensor> pulled_;  // by group: where values arrive
   bool begun_ = false;
-  bool current_ = false;  // the copies are of values that the ps tasks have had
   OptimizerState first_state_;
   std::int64_t global_step_ = 0;
   std::uint64_t step_ = 0;  // of this worker
@@ -142,8 +141,9 @@ void PsUpdater::tell_plan() const {
   }
 }
 
-// The chief gives its values, unless the ps tasks have some already; everybody then has theirs.
-void PsUpdater::begin() {
+// The chief gives its values, unless the ps tasks have some already; everybody then has theirs. Whether they are
+// those of before.
+bool PsUpdater::begin() {
   begun_ = true;
   bool mine = false;
   if (session_->is_chief()) {
@@ -154,14 +154,14 @@ void PsUpdater::begin() {
   first_state_.clear();
   step_ = client_->first_step();
   count_steps(static_cast<std::int64_t>(client_->global_step()));
-  current_ = mine;
-  if (mine) return;
+  if (mine) return true;
   arriving_ = pull(step_);
   settle();
+  return false;
 }
 
 void PsUpdater::settle() {
-  if (!begun_) return begin();
+  if (!begun_) begin();
   if (!arriving_) return;
   arriving_->wait(kAnswerPatience);
   arriving_.reset();
@@ -170,7 +170,6 @@ void PsUpdater::settle() {
 
 void PsUpdater::install() {
   const torch::NoGradGuard no_grad;
-  current_ = true;
   for (int replica = 0; replica < buffers_.replicas(); ++replica) {
     for (int group = 0; group < static_cast<int>(pulled_.size()); ++group) {
       buffers_.parameters(replica, group).copy_(pulled_[static_cast<std::size_t>(group)]);
@@ -234,10 +233,9 @@ void PsUpdater::reduce(int replica) {
 
 // On replica 0's thread, while the others wait.
 void PsUpdater::push() {
-  // The first step of a custom loop whose optimizer was not bound before. Gradients of values that are not
-  // those of the ps tasks are of no use: this step only brings them.
-  if (!begun_) begin();
-  if (!std::exchange(current_, true)) return;
+  // The first step of a custom loop whose optimizer was not bound before. Gradients of values that are not those of
+  // the ps tasks are of no use: this step only brings them.
+  if (!begun_ && !begin()) return;
   if (global_clipnorm_ > 0) {
     double all = 0;
     for (int group = 0; group < static_cast<int>(sums_.size()); ++group) {

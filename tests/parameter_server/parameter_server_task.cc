@@ -166,7 +166,7 @@ TORCH_MODULE(SmallCnn);
 double accuracy_on_generated_cifar(const Strategy& strategy, std::int64_t steps) {
   Model model = strategy.scope([&] {
     Model m([] { return SmallCnn(); }, {.seed = 3});
-    m.compile({.optimizer = optimizers::SGD({.learning_rate = 0.01, .momentum = 0.9}),
+    m.compile({.optimizer = optimizers::SGD({.learning_rate = 0.02}),
                .loss = losses::sparse_categorical_crossentropy(),
                .metrics = {metrics::accuracy()}});
     return m;

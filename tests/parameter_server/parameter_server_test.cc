@@ -130,7 +130,7 @@ TEST(ParameterServer, HowVariablesAreCutAndPlacedChangesNoBit) {
   PsCluster tasks(3, 1, "one_worker_mixed", {"--min_shard_bytes", "512"});
   tasks.start_all();
   tasks.expect_done();
-  EXPECT_NE(tasks.worker(0).out.find("part_2"), std::string::npos) << tasks.out();
+  EXPECT_NE(tasks.ps(2).out.find("3 shards"), std::string::npos) << tasks.out();
   EXPECT_EQ(tasks.text(0, "mixed").size(), 64u) << tasks.out();
   EXPECT_EQ(tasks.text(0, "mixed"), tasks.text(0, "mixed_alone"));
 }
@@ -153,13 +153,13 @@ TEST(ParameterServer, ReplicasOfAWorkerAreInSync) {
 }
 
 TEST(ParameterServer, WorkersThatDoNotWaitLearnAsMuch) {
-  PsCluster tasks(2, 3, "learns", {"--steps", "300"});
+  PsCluster tasks(2, 3, "learns", {"--steps", "1500"});
   tasks.start_all();
   tasks.expect_done();
   EXPECT_GT(tasks.number(0, "accuracy_alone"), 0.6) << tasks.out();
   EXPECT_NEAR(tasks.number(0, "accuracy"), tasks.number(0, "accuracy_alone"), 0.02) << tasks.out();
-  EXPECT_GE(tasks.number(0, "steps"), 300);
-  EXPECT_LE(tasks.number(0, "steps"), 302);
+  EXPECT_GE(tasks.number(0, "steps"), 1500);
+  EXPECT_LE(tasks.number(0, "steps"), 1502);
 }
 
 TEST(ParameterServer, ACustomLoopPushesEveryStepOnce) {
@@ -245,14 +245,14 @@ TEST_P(ParameterServerKills, NoUpdateCountsTwiceAndTheTrainingEnds) {
 INSTANTIATE_TEST_SUITE_P(Of, ParameterServerKills, testing::Values("Worker", "Ps"),
                          [](const auto& info) { return info.param; });
 
-TEST(ParameterServer, AWorkerOfAnotherModelIsToldWhatDiffers) {
+TEST(ParameterServer, AWorkerOfAnotherModelIsToldSoAndDisturbsNobody) {
   PsCluster tasks(1, 2, "counts", {"--steps", "10", "--pause_ms", "50"});
   tasks.start_ps(0);
   tasks.start_worker(0);
   tasks.worker(0).wait_for("pushed");
   tasks.start_worker(1, {"--width", "9"});
   EXPECT_EQ(tasks.worker(1).wait(), 2) << tasks.out();
-  EXPECT_NE(tasks.worker(1).out.find("w0"), std::string::npos) << tasks.out();
+  EXPECT_NE(tasks.worker(1).out.find("has another model than ps 0"), std::string::npos) << tasks.out();
   EXPECT_EQ(tasks.worker(0).wait(), 0) << tasks.out();
   EXPECT_EQ(tasks.ps(0).wait(), 0) << tasks.out();
 }

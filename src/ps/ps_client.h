@@ -81,6 +81,9 @@ struct PsOutcome {
   std::uint64_t global_step = 0;  // after a push, as ps 0 counts it
   // Of a push, the highest of all shards': kApplied if all of them took it.
   Status status = Status::kApplied;
+  // Of a push: the step to go on with. That is the one after it, or a later one if the others did not wait
+  // for this worker (kLate, see PsServiceOptions::aggregate).
+  std::uint64_t next_step = 0;
   std::string message = {};  // about the first shard that did not
 };
 

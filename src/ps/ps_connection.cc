@@ -363,6 +363,7 @@ void PsConnection::on_finished(const Finished& finished) {
   answer({});
   if (state_.options.staleness) {
     state_.table.settle_whole_steps();
+    state_.catch_up();
     state_.changed();
   }
 }

@@ -133,6 +133,9 @@ bool PsConnection::finish_push() {
   if (all_settled) {
     count_staleness();
     state_.roll.step_done(static_cast<int>(push_.worker), push_.step);
+    state_.catch_up();
+    replies.step = push_.step + 1;
+    if (state_.options.staleness == 0u) replies.step = std::max(replies.step, state_.table.whole_step());
     if (push_.closures_settled > 0) state_.table.settle_closures_below(push_.closures_settled);
     if (state_.options.staleness) state_.changed();
   }

@@ -450,7 +450,7 @@ void PsLink::take_push_replies(const PushReplies& replies) {
   }
   if (!settles(worst)) throw InvalidArgument(fmt::format("{}: {}", place_, replies.message));
   damaged_ = 0;
-  next_step_ = request.push.step + 1;
+  next_step_ = replies.step;
   if (ps_ == 0) global_step_ = replies.global_step;
   {
     const std::lock_guard lock(request.operation->mutex);
@@ -458,6 +458,7 @@ void PsLink::take_push_replies(const PushReplies& replies) {
     if (ps_ == 0) outcome.global_step = replies.global_step;
     if (outcome.message.empty()) outcome.message = replies.message;
     outcome.status = std::max(outcome.status, worst);
+    outcome.next_step = outcome.next_step == 0 ? replies.step : std::min(outcome.next_step, replies.step);
   }
   answer_front();
 }

@@ -52,6 +52,16 @@ int port_of(int socket) {
                                           : reinterpret_cast<sockaddr_in*>(&bound.storage)->sin_port);
 }
 
+PsServiceOptions checked(PsServiceOptions options) {
+  if (options.aggregate && (*options.aggregate == 0 || options.staleness != 0u)) {
+    throw InvalidArgument(
+        fmt::format("aggregate {}: expected at least 1 update for each step, and a staleness "
+                    "of 0",
+                    *options.aggregate));
+  }
+  return options;
+}
+
 }  // namespace
 
 struct PsService::Impl {
@@ -203,7 +213,10 @@ struct PsService::Impl {
 
   void look_around(Clock::time_point now) {
     if (!state.roll.expire(now) || !state.options.staleness) return;
-    if (state.ready) state.table.settle_whole_steps();
+    if (state.ready) {
+      state.table.settle_whole_steps();
+      state.catch_up();
+    }
     ring();
   }
 
@@ -279,7 +292,7 @@ struct PsService::Impl {
 };
 
 PsService::PsService(ShardStore& store, PsServiceOptions options)
-    : impl_(std::make_unique<Impl>(store, std::move(options))) {}
+    : impl_(std::make_unique<Impl>(store, checked(std::move(options)))) {}
 
 PsService::~PsService() = default;
 

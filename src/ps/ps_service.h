@@ -30,6 +30,11 @@ struct PsServiceOptions {
   // the order of their numbers and applied once. None: nobody waits.
   std::optional<std::uint64_t> staleness = {};
 
+  // With staleness 0: a step is whole with so many pushes, and those of the other workers for it come too
+  // late (TensorFlow's SyncReplicasOptimizer with backup workers). Pushes are then added as they come. None:
+  // a step waits for all workers.
+  std::optional<std::size_t> aggregate = {};
+
   // Gradients that are infinite or not numbers: leave them out, and say so to the sender. Else apply them.
   bool reject_not_finite = false;
 
@@ -86,7 +91,8 @@ struct PsCounters {
 class PsService {
  public:
   // Loads the newest whole snapshot, if there is one, and begins to serve. `store` must outlive it. Throws
-  // Unavailable if it cannot listen, NoUsableCheckpoint if there are snapshots but none that is whole.
+  // InvalidArgument for an `aggregate` that cannot be, Unavailable if it cannot listen, NoUsableCheckpoint if
+  // there are snapshots but none that is whole.
   PsService(ShardStore& store, PsServiceOptions options);
   // Closes all connections. What is newer than the last snapshot is saved.
   ~PsService();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <mutex>
@@ -24,13 +25,21 @@ inline tcp::GroupIdentity ps_identity(const std::string& cluster_id, const std::
 
 // What the connections of a ps share.
 struct PsState {
+  static int workers_to_begin(const PsServiceOptions& options) {
+    return static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(options.workers),
+                                                  options.aggregate.value_or(kMostWorkers)));
+  }
+
   PsState(ShardStore& store, const PsServiceOptions& service_options, std::function<void()> wake)
       : options(service_options),
         identity(ps_identity(service_options.cluster_id, service_options.key)),
         changed(std::move(wake)),
         staging(changed),
-        roll(options.staleness, options.workers, options.absence),
-        table(store, {.whole_steps = options.staleness == 0u, .reject_not_finite = options.reject_not_finite},
+        roll(options.staleness, workers_to_begin(options), options.absence),
+        table(store,
+              {.whole_steps = options.staleness == 0u,
+               .aggregate = options.aggregate,
+               .reject_not_finite = options.reject_not_finite},
               [this](std::uint64_t step) { return roll.busy_with(step); }) {}
 
   const PsServiceOptions options;
@@ -72,6 +81,10 @@ struct PsState {
     set_budget();
     filled = true;
     ready = true;
+  }
+  // Where some workers are enough for a step, nobody is behind: those who missed it go on with the next.
+  void catch_up() {
+    if (options.aggregate) roll.catch_up(table.whole_step());
   }
   std::uint64_t global_step() const { return options.ps == 0 ? table.updates() : 0; }
 };

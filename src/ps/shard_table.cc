@@ -75,6 +75,7 @@ void ShardTable::create(const PlacementPlan& plan, int ps, const std::string& op
     places[id] = std::make_unique<Place>();
     places[id]->id = id;
     places[id]->type = *type;
+    places[id]->whole = WholeStep(0, options_.aggregate);
     places[id]->row_bytes = shard.rows() > 0 ? shard.bytes / static_cast<std::uint64_t>(shard.rows()) : 0;
   }
   store_.create(plan, ps, optimizer);
@@ -164,8 +165,10 @@ ShardTable::Fault ShardTable::check(const Pull::Entry& entry) const {
   return {};
 }
 
-// Whether every live worker before this one has been added.
+// Whether every live worker before this one has been added. Where not all of them count, which ones do is a
+// matter of chance, and so is the order.
 bool ShardTable::is_due(const Place& place, int worker) const {
+  if (options_.aggregate) return true;
   for (const int other : busy_(place.whole.step())) {
     if (other >= worker) break;
     if (!place.held.contains(other)) return false;
@@ -192,7 +195,7 @@ ShardTable::Go ShardTable::begin(const Push& push, const Push::Entry& entry) {
   if (push.step > place.whole.step()) {
     // The ps has forgotten steps that the workers have not.
     if (!place.held.empty()) return Go::kEarly;
-    place.whole = WholeStep(push.step);
+    place.whole = WholeStep(push.step, options_.aggregate);
   }
   if (const auto held = place.held.find(id.worker); held != place.held.end()) {
     if (held->second.id.incarnation == id.incarnation && held->second.id.seq == id.seq) return Go::kDiscard;
@@ -252,7 +255,11 @@ void ShardTable::hold(Place& place, const Push& push, const Push::Entry& entry,
                       std::span<const std::int64_t> row_ids, std::span<const std::byte> values) {
   const int worker = static_cast<int>(push.worker);
   if (place.held.contains(worker)) return;
-  if (place.whole.offer(worker, push.step) != WholeStep::Offer::kHeld) return;
+  if (place.whole.offer(worker, push.step) != WholeStep::Offer::kHeld) {
+    // The step became whole while this one was on its way.
+    place.ledger.record(id_of(push), {.status = Status::kLate, .version = place.version});
+    return;
+  }
   Held held{.id = id_of(push)};
   if (options_.reject_not_finite && entry.kind != PayloadKind::kNothing && !all_finite(place.type, values)) {
     held.status = Status::kRejected;
@@ -305,6 +312,16 @@ bool ShardTable::settle_whole_steps() {
     any |= settle_if_whole(place);
   }
   return any;
+}
+
+std::uint64_t ShardTable::whole_step() const {
+  std::optional<std::uint64_t> least;
+  for (const std::size_t id : ids_) {
+    const Place& place = at(id);
+    const std::lock_guard lock(at(id).mutex);
+    least = std::min(least.value_or(place.whole.step()), place.whole.step());
+  }
+  return least.value_or(0);
 }
 
 std::optional<PushReplies::Entry> ShardTable::settled(const Push& push, const Push::Entry& entry) {
@@ -511,7 +528,7 @@ void ShardTable::restore(std::size_t shard, const Saved& saved) {
   place.ledger = PushLedger::from_bytes(saved.ledger);
   place.version = saved.version;
   place.updates = saved.updates;
-  place.whole = WholeStep(saved.step);
+  place.whole = WholeStep(saved.step, options_.aggregate);
   store_.restore_state(shard, saved.state);
 }
 

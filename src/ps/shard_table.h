@@ -23,6 +23,8 @@ namespace tandem::internal::ps {
 struct ShardTableOptions {
   // The updates of all live workers for a step are added, in the order of their numbers, and applied once.
   bool whole_steps = false;
+  // Then: with so many of them; see WholeStep. They are added as they come.
+  std::optional<std::size_t> aggregate = {};
 
   // Leave out gradients that are infinite or not numbers. Else they are applied, as TensorFlow does.
   bool reject_not_finite = false;
@@ -94,6 +96,8 @@ class ShardTable {
 
   // The workers that live have changed: a step may be whole now. True if one was.
   bool settle_whole_steps();
+  // The step that all shards here have come to, with whole steps.
+  std::uint64_t whole_step() const;
   void settle_closures_below(std::uint64_t id);
 
   // A copy of the newest version, if somebody has one.

@@ -213,6 +213,7 @@ void PushReplies::Entry::fields(auto& codec, auto& self) {
 
 void PushReplies::fields(auto& codec, auto& self) {
   codec(self.seq);
+  codec(self.step);
   codec(self.global_step);
   codec.list(self.entries, kMostShards);
   codec.text(self.message, kLongestMessageText);

@@ -149,6 +149,7 @@ struct PushReplies {
     static void fields(auto& codec, auto& self);
   };
   std::uint64_t seq = 0;
+  std::uint64_t step = 0;         // to go on with; 0: the push is not settled
   std::uint64_t global_step = 0;  // as in HelloReply, after this push
   std::vector<Entry> entries = {};
   std::string message = {};  // about the first entry that was not taken, in one line

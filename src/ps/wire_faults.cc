@@ -149,7 +149,8 @@ const char* fault_of(const Push& push) {
 }
 
 const char* fault_of(const PushReplies& reply) {
-  if (reply.seq > kMostSeq || reply.global_step > kMostSeq) return "a number is too large";
+  if (reply.seq > kMostSeq || reply.step > kMostSeq + 1 || reply.global_step > kMostSeq)
+    return "a number is too large";
   if (!is_one_line(reply.message)) return "the text is not one line";
   return fault_of(reply.entries);
 }

@@ -69,6 +69,11 @@ std::vector<int> WorkerRoll::busy_with(std::uint64_t step) const {
   return clocks_.busy_with(step);
 }
 
+void WorkerRoll::catch_up(std::uint64_t step) {
+  const std::lock_guard lock(mutex_);
+  clocks_.catch_up(step);
+}
+
 int WorkerRoll::live() const {
   const std::lock_guard lock(mutex_);
   return static_cast<int>(workers_.size());

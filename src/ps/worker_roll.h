@@ -41,6 +41,8 @@ class WorkerRoll {
   // Its pushes of this step are settled.
   void step_done(int worker, std::uint64_t step);
   std::vector<int> busy_with(std::uint64_t step) const;
+  // All steps before this one are over, for everybody.
+  void catch_up(std::uint64_t step);
 
   int live() const;
   std::set<int> all_finished() const;

@@ -60,6 +60,7 @@ Pull some_pull() {
 
 PushReplies some_push_reply() {
   return {.seq = 12,
+          .step = 101,
           .entries = {{.shard = 0, .version = 40, .last_seq = 12, .durable_seq = 9},
                       {.shard = 9, .status = Status::kGap, .repeated = true, .last_seq = 3}},
           .message = "worker 3: ein Stück fehlt"};
@@ -252,13 +253,13 @@ TEST(Wire, OtherMessagesThatCannotBeAreRefused) {
   EXPECT_EQ(refusal(some_hello_reply(), 1, {2}), "a hello reply is refused: a flag is neither 0 nor 1");
   EXPECT_EQ(refusal(some_hello_reply(), 22 + 24, {6}),
             "a hello reply is refused: an entry's numbers cannot be");
-  EXPECT_EQ(refusal(some_push_reply(), 20 + 4, {99}),
+  EXPECT_EQ(refusal(some_push_reply(), 28 + 4, {99}),
             "a push reply is refused: an entry has an unknown status");
-  EXPECT_EQ(refusal(some_push_reply(), 20 + 24, {13}),
+  EXPECT_EQ(refusal(some_push_reply(), 28 + 24, {13}),
             "a push reply is refused: an entry's numbers cannot be");
-  EXPECT_EQ(refusal(some_push_reply(), 20 + 64 + 2, {'\n'}),
+  EXPECT_EQ(refusal(some_push_reply(), 28 + 64 + 2, {'\n'}),
             "a push reply is refused: the text is not one line");
-  EXPECT_EQ(refusal(some_push_reply(), 20 + 64, {0xff, 0xff}), "a push reply is refused: a text is too long");
+  EXPECT_EQ(refusal(some_push_reply(), 28 + 64, {0xff, 0xff}), "a push reply is refused: a text is too long");
   EXPECT_EQ(refusal(some_pull(), 32 + 4, {0}), "a pull is refused: an entry is of an unknown kind");
   EXPECT_EQ(refusal(some_pull(), 32 + 8, {1}), "a pull is refused: a dense entry has rows");
   EXPECT_EQ(refusal(some_pull(), 32 + 32 + 8, {0}), "a pull is refused: an entry has no rows or too many");

@@ -207,7 +207,7 @@ bool PsConnection::begin_pull() {
 
 bool PsConnection::read_rows() {
   if (!fill(rows_.bytes(), filled_)) return false;
-  PullReply pulled;
+  PullReply pulled{.global_step = state_.global_step()};
   pulled_at_ = state_.table.updates();
   std::size_t row_offset = 0;
   for (std::size_t i = 0; i < pull_.entries.size(); ++i) {

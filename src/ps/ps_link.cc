@@ -464,6 +464,7 @@ void PsLink::take_push_replies(const PushReplies& replies) {
 }
 
 void PsLink::take_pull_reply(const PullReply& reply) {
+  if (ps_ == 0) global_step_ = reply.global_step;
   const Request& request = *unanswered_.front();
   if (reply.entries.size() != request.targets.size()) throw tcp::ChannelClosed("answers another pull");
   parts_.clear();

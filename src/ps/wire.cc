@@ -250,6 +250,7 @@ void PullReply::Entry::fields(auto& codec, auto& self) {
 }
 
 void PullReply::fields(auto& codec, auto& self) {
+  codec(self.global_step);
   codec.list(self.entries, kMostShards);
   codec.text(self.message, kLongestMessageText);
 }

@@ -194,6 +194,7 @@ struct PullReply {
     static constexpr std::size_t kBytes = 32;
     static void fields(auto& codec, auto& self);
   };
+  std::uint64_t global_step = 0;  // as in HelloReply, when it was answered
   std::vector<Entry> entries = {};
   std::string message = {};
 

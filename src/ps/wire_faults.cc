@@ -163,6 +163,7 @@ const char* fault_of(const Pull& pull) {
 }
 
 const char* fault_of(const PullReply& reply) {
+  if (reply.global_step > kMostSeq) return "a number is too large";
   if (!is_one_line(reply.message)) return "the text is not one line";
   return fault_of(reply.entries);
 }

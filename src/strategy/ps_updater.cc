@@ -259,7 +259,7 @@ void PsUpdater::push() {
                 session_->name(), outcome.message);
   }
   count_steps(static_cast<std::int64_t>(outcome.global_step));
-  ++step_;
+  step_ = std::max(step_ + 1, outcome.next_step);
   arriving_ = pull(step_);
 }
 

@@ -57,6 +57,7 @@ struct Server::Service {
                                          .snapshot_every = options.snapshot_interval,
                                          .snapshot_updates = options.snapshot_updates};
     if (options.max_staleness) service_options.staleness = static_cast<std::uint64_t>(*options.max_staleness);
+    if (options.aggregate) service_options.aggregate = static_cast<std::size_t>(*options.aggregate);
     if (!options.snapshot_dir.empty()) {
       service_options.snapshot_folder = fmt::format("{}/ps-{}", options.snapshot_dir, index);
     }

@@ -246,7 +246,7 @@ INSTANTIATE_TEST_SUITE_P(Of, ParameterServerKills, testing::Values("Worker", "Ps
                          [](const auto& info) { return info.param; });
 
 TEST(ParameterServer, AWorkerOfAnotherModelIsToldSoAndDisturbsNobody) {
-  PsCluster tasks(1, 2, "counts", {"--steps", "10", "--pause_ms", "50"});
+  PsCluster tasks(1, 2, "counts", {"--steps", "60", "--pause_ms", "50"});
   tasks.start_ps(0);
   tasks.start_worker(0);
   tasks.worker(0).wait_for("pushed");

@@ -96,15 +96,6 @@ bool is_one_line(std::string_view text) {
          std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) >= ' ' && c != 0x7f; });
 }
 
-std::string one_line(std::string_view text) {
-  std::string line = to_utf8(text.substr(0, kLongestMessageText));
-  std::ranges::replace_if(
-      line, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }, ' ');
-  // The replacement character has three bytes, and the cut may have hit one.
-  while (line.size() > kLongestMessageText || !is_utf8(line)) line.pop_back();
-  return line;
-}
-
 // What is wrong with a message, or nothing. The sizes have been checked; these are the values.
 
 const char* fault_of_sender(std::uint32_t worker, const Incarnation& incarnation) {
@@ -287,7 +278,7 @@ std::string encode_with_text(const Message& message) {
   if (message.message.size() <= kLongestMessageText && is_one_line(message.message))
     return encode_any(message);
   Message copy = message;
-  copy.message = one_line(message.message);
+  copy.message = one_line(message.message, kLongestMessageText);
   return encode_any(copy);
 }
 

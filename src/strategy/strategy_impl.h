@@ -20,6 +20,7 @@
 
 namespace tandem::internal {
 
+class ClosureHost;
 class Updater;
 struct OptimizerSpec;
 
@@ -100,6 +101,9 @@ class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
   // How an optimizer's step reaches these variables. While no replica computes.
   virtual std::unique_ptr<Updater> make_updater(std::shared_ptr<Variables> variables,
                                                 const OptimizerSpec& optimizer);
+
+  // What a ClusterCoordinator stands on; null for a strategy that has none.
+  virtual ClosureHost* closure_host() { return nullptr; }
 
   // The variables created under this strategy that still live, for an optimizer that was not told which to
   // update.

@@ -43,6 +43,7 @@ class ErrorOf : public Error {
 }  // namespace internal
 
 // One type for each case that a caller can act upon.
+using Cancelled = internal::ErrorOf<ErrorCode::kCancelled>;  // it was not done, because something else failed
 using InvalidArgument = internal::ErrorOf<ErrorCode::kInvalidArgument>;
 using NotFound = internal::ErrorOf<ErrorCode::kNotFound>;
 using FailedPrecondition = internal::ErrorOf<ErrorCode::kFailedPrecondition>;

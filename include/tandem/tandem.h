@@ -11,6 +11,7 @@
 #include "tandem/cluster_resolver.h"
 #include "tandem/cluster_spec.h"
 #include "tandem/communicator.h"
+#include "tandem/coordinator.h"
 #include "tandem/cross_device_ops.h"
 #include "tandem/data/cifar10.h"
 #include "tandem/data/mnist.h"

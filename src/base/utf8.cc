@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include <algorithm>
+
 namespace tandem::internal {
 
 CodePoint decode_utf8(std::string_view text) {
@@ -37,6 +39,15 @@ std::string to_utf8(std::string_view text) {
     text.remove_prefix(c.bytes == 0 ? 1 : c.bytes);
   }
   return out;
+}
+
+std::string one_line(std::string_view text, std::size_t longest) {
+  std::string line = to_utf8(text.substr(0, longest));
+  std::ranges::replace_if(
+      line, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }, ' ');
+  // The replacement character has three bytes, and the cut may have hit one.
+  while (line.size() > longest || !is_utf8(line)) line.pop_back();
+  return line;
 }
 
 }  // namespace tandem::internal

@@ -21,4 +21,7 @@ bool is_utf8(std::string_view text);
 // that is not.
 std::string to_utf8(std::string_view text);
 
+// The same, cut to `longest` bytes and with spaces for control characters: fit for a message.
+std::string one_line(std::string_view text, std::size_t longest);
+
 }  // namespace tandem::internal

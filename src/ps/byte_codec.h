@@ -101,6 +101,8 @@ class ByteReader {
     for (Entry& entry : entries) Entry::fields(*this, entry);
   }
 
+  // What has not been read.
+  std::span<const std::byte> rest() const { return rest_; }
   void end() const {
     if (!rest_.empty()) throw BytesFault{"there are bytes behind its end"};
   }

@@ -105,15 +105,6 @@ void incarnation_fields(auto& codec, auto& incarnation) {
   codec(incarnation.low);
 }
 
-std::string one_line(std::string_view text) {
-  std::string line = to_utf8(text.substr(0, kLongestMessageText));
-  std::ranges::replace_if(
-      line, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }, ' ');
-  // The replacement character has three bytes, and the cut may have hit one.
-  while (line.size() > kLongestMessageText || !is_utf8(line)) line.pop_back();
-  return line;
-}
-
 // Of all entries. Cannot overflow: 2^18 entries of at most 2^40 rows and values of 8 bytes, or 2^20 tensors.
 static_assert(kMostShards <= std::size_t{1} << 18 && kMostElements <= std::uint64_t{1} << 40 &&
               kMostShardTensors <= std::size_t{1} << 20);
@@ -147,7 +138,7 @@ std::string encode_with_text(const Message& message) {
   if (message.message.size() <= kLongestMessageText && is_one_line(message.message))
     return encode_any(message);
   Message copy = message;
-  copy.message = one_line(message.message);
+  copy.message = one_line(message.message, kLongestMessageText);
   return encode_any(copy);
 }
 

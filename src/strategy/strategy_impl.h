@@ -20,6 +20,7 @@
 
 namespace tandem::internal {
 
+class ClosureHost;
 class Updater;
 struct MeetingPlace;
 struct OptimizerSpec;
@@ -120,6 +121,9 @@ class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
   // How an optimizer's step reaches these variables. While no replica computes.
   virtual std::unique_ptr<Updater> make_updater(std::shared_ptr<Variables> variables,
                                                 const OptimizerSpec& optimizer);
+
+  // What a ClusterCoordinator stands on; null for a strategy that has none.
+  virtual ClosureHost* closure_host() { return nullptr; }
 
   // A training has come to its end on this task. Where tasks are not in step, the chief waits for the others.
   virtual void end_training() {}

@@ -5,26 +5,11 @@
 
 #include <exception>
 
+#include "base/throw_error.h"
 #include "strategy/strategy_impl.h"
 #include "tandem/error.h"
 
 namespace tandem::internal {
-namespace {
-
-[[noreturn]] void throw_error(ErrorCode code, const std::string& message) {
-  switch (code) {
-    case ErrorCode::kInvalidArgument:
-      throw InvalidArgument(message);
-    case ErrorCode::kNotFound:
-      throw NotFound(message);
-    case ErrorCode::kDataLoss:
-      throw DataLoss(message);
-    default:
-      throw Error(code, message);
-  }
-}
-
-}  // namespace
 
 void chief_does(StrategyImpl& strategy, const std::string& what, const std::function<void()>& fn) {
   SyncGroup* tasks = strategy.tasks();

@@ -1,8 +1,10 @@
-// Any bytes as what a worker or a parameter server sends, as the ledger of a shard in a snapshot, and as a
-// placement plan: refused with one line, or read as something whose own bytes are the same.
+// Any bytes as what a worker or a parameter server sends, as what a coordinator and its workers say, as the
+// ledger of a shard in a snapshot, and as a placement plan: refused with one line, or read as something whose
+// own bytes are the same.
 //
-// The first byte says which: 'm', a message (prologue and header); 'l', a ledger; 'p', a plan. Checksums are
-// put right before a second try, or next to nothing would get past them.
+// The first byte says which: 'm', a message (prologue and header); 'c', one of a coordinator (header and
+// payload); 'l', a ledger; 'p', a plan. Checksums are put right before a second try, or next to nothing would
+// get past them.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -11,6 +13,7 @@
 
 #include "base/crc32c.h"
 #include "fuzz/require.h"
+#include "ps/closure_wire.h"
 #include "ps/plan.h"
 #include "ps/push_ledger.h"
 #include "ps/wire.h"
@@ -107,6 +110,41 @@ std::string mended_message(std::string bytes) {
   return bytes;
 }
 
+// The length of the payload and both checksums, as they should be.
+std::string mended_closure_message(std::string bytes) {
+  if (bytes.size() < kClosureHeaderBytes) return bytes;
+  const auto put = [&](std::size_t at, auto value) { std::memcpy(bytes.data() + at, &value, sizeof value); };
+  const std::uint64_t length = bytes.size() - kClosureHeaderBytes;
+  put(24, length);
+  put(32, crc32c(bytes.data() + kClosureHeaderBytes, length));
+  put(36, crc32c(bytes.data(), 36));
+  return bytes;
+}
+
+bool read_closure_message(const std::string& bytes) {
+  if (bytes.size() < kClosureHeaderBytes) return false;
+  try {
+    const auto all = std::as_bytes(std::span(bytes));
+    const ClosureHeader header = parse_header(all.first<kClosureHeaderBytes>());
+    require(header.payload_bytes <= kMostClosureBytes + 1024, "a payload is no longer than is agreed");
+    const std::string payload = bytes.substr(kClosureHeaderBytes);
+    if (header.payload_bytes != payload.size()) return false;
+    require(encode_header(header, payload) == mended_closure_message(bytes).substr(0, kClosureHeaderBytes),
+            "a header has one encoding");
+    if (header.kind == ClosureMessageKind::kReady) {
+      require(encode_functions(decode_functions(payload)) == payload, "a list of functions has one encoding");
+    } else if (header.kind == ClosureMessageKind::kRun) {
+      require(encode_call(decode_call(payload)) == payload, "a closure has one encoding");
+    } else {
+      require(closure_text(payload).size() <= payload.size() + 4000, "a text is short");
+    }
+    return true;
+  } catch (const InvalidArgument& error) {
+    check_line(error, ErrorCode::kInvalidArgument);
+    return false;
+  }
+}
+
 bool read_ledger(const std::string& bytes) {
   try {
     PushLedger ledger = PushLedger::from_bytes(bytes);
@@ -156,6 +194,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   bool taken = false;
   if (data[0] == 'm') taken = read_message(bytes) | read_message(mended_message(bytes));
+  if (data[0] == 'c')
+    taken = read_closure_message(bytes) | read_closure_message(mended_closure_message(bytes));
   if (data[0] == 'l') taken = read_ledger(bytes) | read_ledger(mended_ledger(bytes));
   if (data[0] == 'p') taken = read_plan(bytes);
   return taken ? 0 : -1;

@@ -10,6 +10,7 @@
 #include "strategy/ps_session.h"
 #include "strategy/ps_updater.h"
 #include "strategy/strategy_impl.h"
+#include "strategy/task_group.h"
 #include "strategy/worker_share.h"
 #include "tandem/error.h"
 
@@ -37,7 +38,7 @@ ResolvedCluster cluster_of(const ParameterServerOptions& options) {
                     kPsClass));
   }
   const int servers = resolved.cluster.has_job("ps") ? resolved.cluster.num_tasks("ps") : 0;
-  if (servers == 0 || computing_tasks(resolved.cluster).empty()) {
+  if (servers == 0 || training_tasks(resolved.cluster).empty()) {
     throw InvalidArgument(fmt::format(
         "{} needs at least one ps and one worker: the cluster has the jobs {}; without ps tasks use "
         "multi_worker_mirrored",
@@ -94,6 +95,7 @@ class PsStrategyImpl final : public StrategyImpl {
         session_(std::move(session)) {}
 
   void run(const std::function<void(ReplicaContext&)>& fn, const DistributedBatch* batch) override {
+    ask_late_binders();
     StrategyImpl::run(fn, batch);
     const auto now = std::chrono::steady_clock::now();
     const double seconds = std::chrono::duration<double>(now - std::exchange(last_run_, now)).count();
@@ -117,6 +119,8 @@ class PsStrategyImpl final : public StrategyImpl {
     steps_before_ = session_->step();
   }
   std::int64_t steps_before() const override { return steps_before_; }
+
+  ClosureHost* closure_host() override { return session_->has_chief_job() ? session_.get() : nullptr; }
 
  private:
   static std::int64_t rows_of(const DistributedBatch& batch) {
@@ -161,8 +165,8 @@ std::shared_ptr<StrategyImpl> make_impl(const ParameterServerOptions& options) {
   std::unique_ptr<PsThread> own_ps;
   if (options.also_ps) own_ps = std::make_unique<PsThread>(resolved.cluster, task.index, options);
   auto session = std::make_shared<PsSession>(resolved.cluster, task, server_options(options));
-  setup.workers = session->num_workers();
-  setup.worker = session->worker();
+  setup.workers = session->num_computing();
+  setup.worker = session->number();
   setup.workers_in_sync = options.service.max_staleness == 0;
   if (!setup.seed) {
     setup.seed = session->common_seed();

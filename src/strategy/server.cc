@@ -6,6 +6,7 @@
 #include "base/net.h"
 #include "ps/ps_service.h"
 #include "strategy/ps_session.h"
+#include "strategy/task_group.h"
 #include "strategy/torch_shard_store.h"
 #include "tandem/error.h"
 
@@ -52,7 +53,7 @@ struct Server::Service {
                                          .cluster_id = cluster.id(),
                                          .key = key,
                                          .encrypt = server.security.mode == "tls",
-                                         .workers = static_cast<int>(computing_tasks(cluster).size()),
+                                         .workers = static_cast<int>(training_tasks(cluster).size()),
                                          .reject_not_finite = options.reject_not_finite,
                                          .snapshot_every = options.snapshot_interval,
                                          .snapshot_updates = options.snapshot_updates};

@@ -11,7 +11,6 @@
 #include "strategy/closure_host.h"
 #include "strategy/strategy_impl.h"
 #include "strategy/values_codec.h"
-#include "strategy/variables.h"
 #include "tandem/error.h"
 
 namespace tandem {
@@ -109,7 +108,7 @@ struct ClusterCoordinator::Impl {
   // Workers wait for the chief to give the variables their first values.
   void begin() {
     if (std::exchange(begun, true)) return;
-    for (const auto& variables : strategy.impl().variables()) variables->settle();
+    strategy.impl().settle_variables();
   }
 
   static void check_name(const char* what, const std::string& name, bool taken) {

@@ -95,7 +95,6 @@ class PsStrategyImpl final : public StrategyImpl {
         session_(std::move(session)) {}
 
   void run(const std::function<void(ReplicaContext&)>& fn, const DistributedBatch* batch) override {
-    ask_late_binders();
     StrategyImpl::run(fn, batch);
     const auto now = std::chrono::steady_clock::now();
     const double seconds = std::chrono::duration<double>(now - std::exchange(last_run_, now)).count();
@@ -112,6 +111,11 @@ class PsStrategyImpl final : public StrategyImpl {
                             .bfloat16 = options_.wire_format == WireFormat::kBfloat16,
                             .workers_in_sync = workers_in_sync(),
                             .ps_outage = options_.ps_outage});
+  }
+
+  void settle_variables() override {
+    ask_late_binders();
+    StrategyImpl::settle_variables();
   }
 
   void end_training() override {

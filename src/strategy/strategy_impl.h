@@ -125,9 +125,12 @@ class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
   // What a ClusterCoordinator stands on; null for a strategy that has none.
   virtual ClosureHost* closure_host() { return nullptr; }
 
-  // Something that waits for the only model there will be, and returns true when it waits no more. Where
-  // steps begin with values from elsewhere it is asked before each, so that a custom loop's first one does.
+  // Something that waits for the only model there will be, and returns true when it waits no more. Where steps
+  // begin with values from elsewhere it is asked before each, so that already a custom loop's first one does.
   void add_late_binder(std::function<bool()> binder) { late_binders_.push_back(std::move(binder)); }
+
+  // Every copy of every variable holds what a step is to begin with.
+  virtual void settle_variables();
 
   // A training has come to its end on this task. Where tasks are not in step, the chief waits for the others.
   virtual void end_training() {}

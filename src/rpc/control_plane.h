@@ -64,6 +64,7 @@ class ControlPlane {
   void finish();
   void leave();
   void set_progress(std::int64_t step, double examples_per_second);
+  void set_details(std::function<std::map<std::string, std::string>()> details);
   // Stays as it is from the start on. `asked` is for the message of the FailedPrecondition before.
   const Run& run(const char* asked) const;
 
@@ -104,6 +105,7 @@ class ControlPlane {
   void dial_ended(int task, std::uint64_t number, const std::optional<rpc::Refusal>& refusal,
                   const std::string& reason);
   void tell_observers();
+  void add_details(rpc::Table& table);
   void say_who_is_missing();
   std::string missing_tasks() const;
   void started(const View& view);
@@ -132,6 +134,9 @@ class ControlPlane {
   std::atomic<std::int64_t> step_{0};
   std::atomic<double> examples_per_second_{0};
   std::atomic<bool> has_lost_{false};
+
+  std::mutex details_mutex_;
+  std::function<std::map<std::string, std::string>()> details_;  // guarded by it
 
   Guests guests_;
   LossListener listener_;

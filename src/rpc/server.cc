@@ -148,6 +148,10 @@ void Server::set_progress(std::int64_t step, double examples_per_second) {
   impl_->plane.set_progress(step, examples_per_second);
 }
 
+void Server::set_details(std::function<std::map<std::string, std::string>()> details) {
+  impl_->plane.set_details(std::move(details));
+}
+
 void Server::check() const {
   impl_->plane.check();
 }

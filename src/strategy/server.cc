@@ -112,10 +112,12 @@ void Server::join() {
            service.counters().resumed
                ? fmt::format(", from a snapshot with {} updates", service.counters().updates)
                : "");
+  set_details([&service] { return ps::details_of(service.counters()); });
   while (!service.join(kJoinPoll)) {
     const ps::PsCounters counters = service.counters();
     set_progress(static_cast<std::int64_t>(counters.updates), 0);
   }
+  set_details({});
   const ps::PsCounters counters = service.counters();
   log_info("{}: the training is over after {} updates and {} pulls of {} bytes of variables", task().name(),
            counters.updates, counters.pulls, counters.bytes);

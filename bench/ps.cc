@@ -138,8 +138,8 @@ class Servers {
       addresses.push_back(fmt::format("127.0.0.1:{}", ports[ps]));
     }
     client_ = std::make_unique<PsClient>(
-        plan_,
-        PsClientOptions{.addresses = addresses, .cluster_id = kClusterId, .key = kKey, .bfloat16 = bfloat16});
+        plan_, PsClientOptions{
+                   .locate = at_addresses(addresses, kKey), .cluster_id = kClusterId, .bfloat16 = bfloat16});
     std::vector<std::span<const std::byte>> values;
     for (std::size_t i = 0; i < plan_.shards().size(); ++i) {
       gradients_memory_.emplace_back(plan_.shards()[i].bytes / sizeof(float), 1.0f);

@@ -24,7 +24,7 @@
 #include "cli/cluster_flags.h"
 #include "cli/program.h"
 #include "tandem/error.h"
-#include "tandem/server.h"
+#include "tandem/task_server.h"
 
 namespace {
 
@@ -39,7 +39,7 @@ std::int64_t milliseconds_since_1970() {
   return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
 }
 
-void say(const tandem::Server& server, const std::string& what) {
+void say(const tandem::TaskServer& server, const std::string& what) {
   fmt::print("{} {}\n", server.task().name(), what);
   std::fflush(stdout);
 }
@@ -52,7 +52,7 @@ void run(const Flags& flags) {
   }
   auto options = flags.server_options();
   options.program = {{"batch_size", flags.batch_size}, {"steps", std::to_string(flags.steps)}};
-  tandem::Server server(resolved.cluster, resolved.task->type, resolved.task->index, options);
+  tandem::TaskServer server(resolved.cluster, resolved.task->type, resolved.task->index, options);
   say(server, fmt::format("listens at {}", server.target()));
   try {
     server.wait_for_all();

@@ -55,7 +55,9 @@ double one_replica_speed(const Flags& flags, const tandem::Strategy& strategy,
 void train(const Flags& flags) {
   flags.check();
   if (flags.is_evaluator()) return;
-  const tandem::Strategy strategy = flags.strategy({{"model", "lenet"}});
+  const std::map<std::string, std::string> program{{"model", "lenet"}};
+  if (flags.has_served(program)) return;
+  const tandem::Strategy strategy = flags.strategy(program);
   const std::string dir = flags.data_dir.empty() ? tandem::data::fashion_mnist_dir() : flags.data_dir;
   const auto examples =
       tandem::data::mnist(dir, tandem::data::Split::kTrain).shuffle(60000).map(tandem::data::prepare_mnist);
@@ -75,6 +77,7 @@ void train(const Flags& flags) {
       .on_nan = flags.on_nan == "stop" ? tandem::OnNan::kStop : tandem::OnNan::kContinue};
   model.fit(train_data, options);
 
+  if (!flags.sums_up(strategy)) return;
   std::optional<double> accuracy;
   if (!flags.skip_eval) accuracy = model.evaluate(test_data).at("accuracy");
   if (strategy.is_chief()) {

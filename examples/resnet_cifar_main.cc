@@ -9,6 +9,10 @@
 //   resnet_cifar_main --distribution_strategy multi_worker_mirrored --task_index 0
 //     --worker_hosts localhost:8080,localhost:8081
 //
+// With parameter servers, all of them on this machine:
+//
+//   tandem launch --ps 1 --workers 2 -- resnet_cifar_main --distribution_strategy parameter_server
+//
 // Ends with a line such as
 //
 //   resnet-20, mirrored, 2 replicas: 412 images/s, loss 0.2514, test accuracy 0.9123
@@ -50,7 +54,9 @@ tandem::Dataset load(const Flags& flags, tandem::data::Split split) {
 void train(const Flags& flags) {
   flags.check();
   if (flags.is_evaluator()) return;
-  const tandem::Strategy strategy = flags.strategy({{"model", fmt::format("resnet-{}", flags.resnet_size)}});
+  const std::map<std::string, std::string> program{{"model", fmt::format("resnet-{}", flags.resnet_size)}};
+  if (flags.has_served(program)) return;
+  const tandem::Strategy strategy = flags.strategy(program);
   const auto train_data = load(flags, tandem::data::Split::kTrain)
                               .shuffle(50000)
                               .map(tandem::data::augment_cifar)
@@ -82,6 +88,7 @@ void train(const Flags& flags) {
                          .verbose = flags.verbosity(),
                          .on_nan = flags.on_nan == "stop" ? tandem::OnNan::kStop : tandem::OnNan::kContinue});
 
+  if (!flags.sums_up(strategy)) return;
   std::optional<double> accuracy;
   if (!flags.skip_eval) accuracy = model.evaluate(test_data).at("accuracy");
   if (strategy.is_chief()) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "base/log.h"
@@ -43,6 +45,21 @@ WireFormat format(const std::string& word) {
                             {{"full", WireFormat::kFull}, {"bfloat16", WireFormat::kBfloat16}});
 }
 
+std::optional<int> staleness(const std::string& word) {
+  if (word == "none") return {};
+  int steps = -1;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), steps);
+  if (error != std::errc() || end != word.data() + word.size() || steps < 0) {
+    throw InvalidArgument(
+        fmt::format("--ps_max_staleness is \"{}\": expected none, or a number of steps from 0", word));
+  }
+  return steps;
+}
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(std::max<std::int64_t>(1, static_cast<std::int64_t>(seconds * 1000)));
+}
+
 std::string or_none(const std::optional<std::int64_t>& value) {
   return value ? std::to_string(*value) : "none";
 }
@@ -52,18 +69,20 @@ std::string or_none(const std::optional<std::int64_t>& value) {
 void TrainingFlags::add_to(CLI::App& app) {
   app.add_option("--data_dir", data_dir, "Folder with the data files");
   app.add_option("--distribution_strategy", distribution_strategy,
-                 "off, one_device, mirrored, central_storage or multi_worker_mirrored")
+                 "off, one_device, mirrored, central_storage, multi_worker_mirrored or parameter_server")
       ->capture_default_str();
   app.add_option("--num_gpus", devices.num_gpus, "Replicas on GPUs (0: all that are visible)");
-  app.add_option("--num_cpus", devices.num_cpus,
-                 "Replicas on logical CPU devices, of each task (0: one per core, 8 at most; one under "
-                 "multi_worker_mirrored)");
+  app.add_option(
+      "--num_cpus", devices.num_cpus,
+      "Replicas on logical CPU devices, of each task (0: one per core, 8 at most; one with several "
+      "tasks)");
   app.add_option("--threads_per_replica", devices.threads_per_replica,
                  "Threads of each CPU replica (0: its share of the cores)");
-  app.add_option("--batch_size", batch_size, "Rows of one step, over all replicas of all tasks")
+  app.add_option("--batch_size", batch_size,
+                 "Rows of one step, over all replicas of all tasks (parameter_server: of one worker)")
       ->capture_default_str();
   app.add_option("--train_epochs", train_epochs, "Passes over the training data");
-  app.add_option("--train_steps", train_steps, "Optimizer steps in all");
+  app.add_option("--train_steps", train_steps, "Optimizer steps in all, those of all workers together");
   app.add_option("--seed", seed,
                  "For initial values, shuffling, augmentation and dropout; drawn if not given");
   app.add_flag("--skip_eval", skip_eval, "Do not evaluate on the test set");
@@ -93,6 +112,25 @@ void TrainingFlags::add_to(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--comm_engine", devices.communication.engine,
                  "What carries gradients between tasks: tcp, gloo, mpi or nccl (default: tcp)");
+  app.add_option("--ps_max_staleness", max_staleness,
+                 "Steps that a worker may be ahead of the slowest (0: in step; none: nobody waits)")
+      ->capture_default_str();
+  app.add_option("--ps_aggregate", devices.parameter_server.aggregate,
+                 "With --ps_max_staleness 0: a step is complete with the gradients of so many workers");
+  app.add_flag("--ps_reject_not_finite", devices.parameter_server.reject_not_finite,
+               "Parameter servers leave out gradients that are infinite or not numbers");
+  app.add_option("--ps_placement", devices.parameter_server.placement,
+                 "Which ps gets a variable: round_robin, or greedy (by bytes)")
+      ->capture_default_str();
+  app.add_option("--ps_min_shard_bytes", devices.parameter_server.min_shard_bytes,
+                 "Cut variables into parts of at least so many bytes, one per ps at most (0: do not)");
+  app.add_option("--ps_outage", ps_outage_seconds, "Seconds to wait for a ps that is gone")
+      ->capture_default_str();
+  app.add_option("--ps_snapshot_seconds", ps_snapshot_seconds,
+                 "With --model_dir: seconds between two snapshots of a ps")
+      ->capture_default_str();
+  app.add_flag("--also_ps", devices.parameter_server.also_ps,
+               "This worker's process is the ps of the same index too");
   app.add_option("--communication_timeout", communication_timeout,
                  "Seconds after which waiting for the other tasks' gradients fails (0: no limit)");
 }
@@ -116,6 +154,16 @@ void TrainingFlags::check() const {
   if (devices.data_port < 0 || devices.data_port > 65535) {
     throw InvalidArgument(fmt::format("--data_port is {}: expected 0 to 65535", devices.data_port));
   }
+  staleness(max_staleness);
+  if (devices.parameter_server.min_shard_bytes < 0) {
+    throw InvalidArgument(fmt::format("--ps_min_shard_bytes is {}: expected 0 or more",
+                                      devices.parameter_server.min_shard_bytes));
+  }
+  if (!(ps_outage_seconds > 0) || !(ps_snapshot_seconds > 0)) {
+    throw InvalidArgument(
+        fmt::format("--ps_outage is {} and --ps_snapshot_seconds {}: expected more than 0 seconds",
+                    ps_outage_seconds, ps_snapshot_seconds));
+  }
   if (!(communication_timeout >= 0)) {
     throw InvalidArgument(
         fmt::format("--communication_timeout is {}: expected 0 or more seconds", communication_timeout));
@@ -132,8 +180,12 @@ void TrainingFlags::check() const {
   }
 }
 
+bool TrainingFlags::has_tasks() const {
+  return distribution_strategy == "multi_worker_mirrored" || distribution_strategy == "parameter_server";
+}
+
 bool TrainingFlags::is_evaluator() const {
-  if (distribution_strategy != "multi_worker_mirrored") return false;
+  if (!has_tasks()) return false;
   const ResolvedCluster resolved = resolve_cluster(tasks.cluster);
   if (!resolved.task || resolved.task->type != "evaluator") return false;
   internal::log_info("{}: evaluating checkpoints beside the training is not in this version: nothing to do",
@@ -142,7 +194,7 @@ bool TrainingFlags::is_evaluator() const {
 }
 
 std::string TrainingFlags::folder_of_model() const {
-  if (!model_dir.empty() || distribution_strategy != "multi_worker_mirrored") return model_dir;
+  if (!model_dir.empty() || !has_tasks()) return model_dir;
   return resolve_cluster(tasks.cluster).model_dir;
 }
 
@@ -166,7 +218,7 @@ int TrainingFlags::run(const std::function<void()>& train) const {
   }
 }
 
-Strategy TrainingFlags::strategy(std::map<std::string, std::string> program) const {
+StrategyFlags TrainingFlags::strategy_flags(std::map<std::string, std::string> program) const {
   StrategyFlags flags = devices;
   flags.seed = seed;
   flags.cluster = tasks.cluster;
@@ -181,10 +233,25 @@ Strategy TrainingFlags::strategy(std::map<std::string, std::string> program) con
   flags.communication.algorithm = algorithm(all_reduce_alg);
   flags.communication.wire_format = format(wire_format);
   if (communication_timeout > 0) {
-    flags.communication.timeout =
-        std::chrono::milliseconds(static_cast<std::int64_t>(communication_timeout * 1000));
+    flags.communication.timeout = milliseconds_of(communication_timeout);
   }
-  return strategy_from_flag(distribution_strategy, flags);
+  flags.parameter_server.max_staleness = staleness(max_staleness);
+  flags.parameter_server.ps_outage = milliseconds_of(ps_outage_seconds);
+  flags.parameter_server.snapshot_interval = milliseconds_of(ps_snapshot_seconds);
+  if (!folder_of_model().empty()) flags.parameter_server.snapshot_dir = folder_of_model() + "/ps";
+  return flags;
+}
+
+Strategy TrainingFlags::strategy(const std::map<std::string, std::string>& program) const {
+  return strategy_from_flag(distribution_strategy, strategy_flags(program));
+}
+
+bool TrainingFlags::has_served(const std::map<std::string, std::string>& program) const {
+  return serve_from_flags(distribution_strategy, strategy_flags(program));
+}
+
+bool TrainingFlags::sums_up(const Strategy& strategy) const {
+  return distribution_strategy != "parameter_server" || strategy.is_chief();
 }
 
 Verbose TrainingFlags::verbosity() const {
@@ -195,6 +262,8 @@ Verbose TrainingFlags::verbosity() const {
 
 std::int64_t TrainingFlags::epochs(std::int64_t default_epochs, std::int64_t steps_per_epoch) const {
   if (train_epochs) return *train_epochs;
+  // How much of the data each worker will have seen by then cannot be told.
+  if (train_steps && distribution_strategy == "parameter_server") return *train_steps;
   if (train_steps) return (*train_steps + steps_per_epoch - 1) / steps_per_epoch;
   return default_epochs;
 }

@@ -41,6 +41,10 @@ struct TrainingFlags {
   std::string all_reduce_alg = "auto";
   std::string wire_format = "full";
   double communication_timeout = 0;
+  // For parameter servers.
+  std::string max_staleness = "none";
+  double ps_outage_seconds = 300;
+  double ps_snapshot_seconds = 10;
 
   void add_to(CLI::App& app);
   // Throws InvalidArgument, naming the flag, for values that cannot work. Nothing is written before this.
@@ -58,7 +62,14 @@ struct TrainingFlags {
   int run(const std::function<void()>& train) const;
 
   // The strategy that the flags name. `program`: what else must be the same on every task.
-  Strategy strategy(std::map<std::string, std::string> program) const;
+  Strategy strategy(const std::map<std::string, std::string>& program) const;
+
+  // Whether this process is a parameter server: then it has served, and the training is over.
+  bool has_served(const std::map<std::string, std::string>& program) const;
+
+  // Whether this task evaluates in the end, and writes --metrics_json: all do where that is done together,
+  // else the chief.
+  bool sums_up(const Strategy& strategy) const;
 
   // How fit shows its progress.
   Verbose verbosity() const;
@@ -67,7 +78,10 @@ struct TrainingFlags {
   std::int64_t epochs(std::int64_t default_epochs, std::int64_t steps_per_epoch) const;
 
  private:
+  // Whether the strategy is one of several tasks.
+  bool has_tasks() const;
   std::string folder_of_model() const;
+  StrategyFlags strategy_flags(std::map<std::string, std::string> program) const;
 };
 
 }  // namespace tandem::examples

@@ -36,6 +36,7 @@ class RunFigures : public Callback {
   };
 
   Clock::time_point last_;
+  std::int64_t last_step_ = 0;  // the global one
   std::vector<Step> steps_;     // of this process
   std::vector<double> losses_;  // the newest, also of the process before a restart
   // By this task to the others.

@@ -7,7 +7,7 @@
 
 #include "tandem/cluster_resolver.h"
 #include "tandem/communicator.h"
-#include "tandem/server.h"
+#include "tandem/task_server.h"
 #include "tandem/strategy.h"
 
 namespace tandem {

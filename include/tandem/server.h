@@ -3,162 +3,64 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "tandem/cluster_spec.h"
+#include "tandem/task_server.h"
 
 namespace tandem {
 
-// How the tasks of a cluster know each other.
-struct SecurityOptions {
-  // "insecure": anyone who reaches the port is believed. "token": whoever knows a secret that all tasks
-  // share; the traffic itself is neither hidden nor protected. "tls": certificates made by `tandem certs`,
-  // and encryption.
-  // "": insecure while this task listens on a loopback address; elsewhere an error that shows the three ways.
-  std::string mode = {};
+// How a ps task serves. What concerns all tasks must be the same on all: give each of them the same flags.
+struct ParameterServiceOptions {
+  // How many steps a worker may be ahead of the slowest one. 0: the workers' gradients for a step are added,
+  // in the order of the workers, and applied once. Unset: nobody waits for anybody.
+  std::optional<int> max_staleness = {};
 
-  // For "token": a file of mode 0600, made by `tandem certs token`.
-  std::string token_file = {};
+  // With max_staleness 0: a step is complete with the gradients of so many workers, and those of slower ones
+  // are dropped (TensorFlow's SyncReplicasOptimizer with backup workers). Unset: of all that live.
+  std::optional<int> aggregate = {};
 
-  // For "tls": the folder that `tandem certs issue` filled, or this task's own folder in it.
-  std::string certs = {};
+  // Leave out gradients that are infinite or not numbers, and tell their worker so. Else they are applied.
+  bool reject_not_finite = false;
 
-  // Allows "insecure" on other addresses than loopback.
-  bool insecure_network = false;
+  // Where it saves its part, in a folder of its own ("ps-0", ...), to go on from there when it is started
+  // again. Empty: it does not, and what it holds goes with it.
+  std::string snapshot_dir = {};
+  // After this time, or so many updates, whatever comes first.
+  std::chrono::milliseconds snapshot_interval{10'000};
+  std::uint64_t snapshot_updates = 1000;
+
+  // Port for gradients and values, beside the task's own; 0: any free one.
+  int data_port = 0;
 };
 
-struct ServerOptions {
-  // The address to listen at, without the port. Empty: the host of this task in the cluster.
-  std::string bind = {};
-
-  SecurityOptions security = {};
-
-  // What must be the same on every task for a run to make sense, e.g. {{"batch_size", "128"}}. A task that
-  // differs is refused, and told in what. Never paths, ports or the task's index.
-  std::map<std::string, std::string> program = {};
-
-  // What this task tells the others of itself, e.g. {{"data_address", "10.0.0.1:40123"}}; see offers().
-  // Unlike `program` it may differ between the tasks. Values are any bytes. At most 32 entries with keys of
-  // 64 bytes, 4 KiB in all. No place for secrets, unless the mode is "tls": otherwise it travels as it is,
-  // and to whoever answers at a task's address.
-  std::map<std::string, std::string> offer = {};
-
-  // Jobs whose tasks nobody waits for, and whose loss stops nobody.
-  std::vector<std::string> optional_jobs = {"evaluator"};
-
-  // How long the start may take, and how often it is said who is missing.
-  std::chrono::milliseconds join_timeout = std::chrono::minutes(10);
-  std::chrono::milliseconds notice_interval = std::chrono::seconds(5);
-};
-
-// The task whose loss ended a run; the same one on every task that is left.
-struct LostTask {
-  TaskId task = {};
-  std::string address = {};
-  // "dead", "restarted", "unreachable", "link", "left", "stalled"
-  std::string evidence = {};
-  std::int64_t step = 0;
-  // The whole story in one line.
-  std::string message = {};
-};
-
-// What one task of a cluster shows to the others. It listens at its own address, finds the others, notices
-// when one is gone, and ends in order.
+// TensorFlow's tf.train.Server: what one task of a cluster shows to the others, and all that a parameter
+// server is:
 //
-//   tandem::Server server(cluster, "worker", 0);
-//   server.wait_for_all();                                    // all start together
-//   while (...) { step(); server.set_progress(n); server.check(); }
-//   server.finish();
+//   tandem::Server server(cluster, "ps", 0);
+//   server.join();                              // until the training is over
 //
-// All that a parameter server does is `server.join()`.
-//
-// Calls may come from any thread. Threads of its own do the talking; they log, and never throw.
-class Server {
+// A task of another job gets what TaskServer is.
+class Server : public TaskServer {
  public:
-  // Starts to listen. `job` may be empty if the cluster has one job, `index` absent if the job has one task.
-  // Throws InvalidArgument for a task that is not in the cluster, an address that is not of this machine, a
-  // wrong choice of security, an offer that is too large; Unavailable if the port is taken (naming a free
-  // one).
+  // Throws as TaskServer does; NoUsableCheckpoint if a ps has snapshots, but none that is whole.
   explicit Server(const ClusterSpec& cluster, const std::string& job = {}, std::optional<int> index = {},
-                  ServerOptions options = {});
-
-  // A cluster of this process alone: job "localhost", a free port of 127.0.0.1.
-  static Server create_local_server(ServerOptions options = {});
-
-  // Without finish() or leave() before, the others see this task leave. Waits for up to a second until they
-  // know.
+                  ServerOptions options = {}, ParameterServiceOptions service = {});
   ~Server();
   Server(Server&&) noexcept;
   Server& operator=(Server&&) noexcept;
 
-  // "grpc://host:port"
-  const std::string& target() const;
-  const TaskId& task() const;
-  // The port that is listened at; of use when the address had port 0.
-  int port() const;
-  // That of the cluster, see ClusterSpec::id().
-  const std::string& cluster_id() const;
-  // The mode in force: "insecure", "token" or "tls".
-  std::string security_mode() const;
-
-  // Returns when every task that the run needs is there; they return within milliseconds of each other.
-  // Throws Unavailable after join_timeout, naming who is missing and why; InvalidArgument if another task
-  // refuses this one: another cluster, other values in `program`, a wrong token; FailedPrecondition if
-  // leave() was called.
-  void wait_for_all();
-
-  // Of the run that wait_for_all() has started; they throw FailedPrecondition before, and stay the same from
-  // then on, also when a task is lost. A run is the processes that started together, one of every task but
-  // those of `optional_jobs`. All of its tasks get the same answers. (A task of an optional job belongs to
-  // none: it gets what a cluster of itself alone would.)
-  //
-  // Counts the attempts to start: 1, or more if a task went, or came again, when others were ready. Two runs
-  // whose processes were all started anew can have the same one; data_key() tells those apart.
-  std::uint64_t generation() const;
-  // What each task of the run offers, this one included: of exactly those processes that started, whatever
-  // others of the same task offered before. `tandem status` never gets to see it.
-  std::map<TaskId, std::map<std::string, std::string>> offers() const;
-  // 32 bytes that the processes of this run have in common, for connections that they open besides: whoever
-  // proves to know them belongs to this very run. With "token" only those can know them who know the token;
-  // with "tls" only the tasks, by their certificates. With "insecure" whoever reads the traffic can: they
-  // keep out strays of other runs, and no one who means harm.
-  std::string data_key() const;
-
-  // For `tandem status`, and for the message when a task is lost.
-  void set_progress(std::int64_t step, double examples_per_second = 0);
-
-  // Throws Unavailable if the run has lost a task; costs one atomic read if not.
-  void check() const;
-  std::optional<LostTask> lost() const;
-
-  // Calls `listener` once, as soon as the run has lost a task, on a thread of the server: to wake what waits
-  // for that task elsewhere. By then lost() and check() tell it too. If a task is lost already, the call
-  // comes at once, on this thread. There is one listener: another takes its place, {} removes it. When
-  // on_lost() returns, the one before is not being called and will not be; the same holds when the destructor
-  // begins its work. Both wait for a call that is under way, so the listener must not wait for them, nor
-  // destroy the Server; it may call anything else here. It must not take long either: the server does nothing
-  // else meanwhile. What it throws is logged.
-  void on_lost(std::function<void(const LostTask&)> listener);
-
-  // This task has done its part. Returns when the others know, at the latest after two seconds; then its
-  // going is no loss.
-  void finish();
-
-  // Waits until every chief and worker has finished. A ps does nothing else. Throws Unavailable if a task is
-  // lost, and as wait_for_all() does.
+  // Of a ps: returns when the chief has finished and no worker is left, or when all workers have been gone
+  // for long. It needs neither all tasks nor waits for any; the loss of a worker is none of its own. Of
+  // others: see TaskServer.
   void join();
 
-  // Goes before the end; the others stop, and name this task.
-  void leave();
-
  private:
-  struct Impl;
-  explicit Server(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  struct Service;
+  Server(const ClusterSpec& cluster, const std::string& job, std::optional<int> index, ServerOptions options,
+         std::unique_ptr<Service> service);
+  std::unique_ptr<Service> service_;  // null but for a ps
 };
 
 }  // namespace tandem

@@ -18,7 +18,7 @@
 #include "tandem/device.h"
 #include "tandem/input_context.h"
 #include "tandem/replica.h"
-#include "tandem/server.h"
+#include "tandem/task_server.h"
 
 namespace tandem {
 
@@ -57,15 +57,21 @@ class DistributedDataset {
   DatasetPosition position() const { return iterator_.position(); }
   void seek(DatasetPosition position);
 
+  // For the rooms above: every row of the dataset, over the replicas of this task alone, where tasks have no
+  // collectives to share it with. Elsewhere what Strategy::distribute() gives.
+  static DistributedDataset whole(const Strategy& strategy, const Dataset& dataset, IterateOptions options);
+
   // For the rooms above: whether elements are global batches, and not this task's own.
   bool holds_global_batches() const { return holds_ == Holds::kGlobalBatches; }
 
  private:
   friend class Strategy;
-  enum class Holds { kGlobalBatches, kPieces };
+  // Global batches, of which this task's replicas take their part; batches of which they take all; their
+  // pieces.
+  enum class Holds { kGlobalBatches, kOwnBatches, kPieces };
   DistributedDataset(std::shared_ptr<internal::StrategyImpl> strategy, DatasetIterator iterator, Holds holds);
 
-  std::optional<DistributedBatch> cut_global_batch();
+  std::optional<DistributedBatch> cut_batch(int replicas, int first_replica);
   std::optional<DistributedBatch> take_pieces();
 
   std::shared_ptr<internal::StrategyImpl> strategy_;
@@ -180,6 +186,21 @@ bool has_strategy();
 // False only on a replica's thread, inside run().
 bool in_cross_replica_context();
 
+struct ParameterServerFlags {
+  std::optional<int> max_staleness = {};
+  std::optional<int> aggregate = {};
+  bool reject_not_finite = false;
+  // "round_robin", or "greedy": by bytes.
+  std::string placement = "round_robin";
+  // Variables are cut into parts of at least so many bytes, for as many ps tasks as there are. 0: not at all.
+  std::int64_t min_shard_bytes = 0;
+  std::string snapshot_dir = {};
+  std::chrono::milliseconds snapshot_interval{10'000};
+  std::uint64_t snapshot_updates = 1000;
+  std::chrono::milliseconds ps_outage = std::chrono::minutes(5);
+  bool also_ps = false;
+};
+
 struct StrategyFlags {
   // 0: as DESIGN says for the strategy (mirrored: every visible GPU, else one CPU device per core, 8 at most;
   // multi_worker_mirrored: every visible GPU, else one CPU device).
@@ -194,11 +215,19 @@ struct StrategyFlags {
   ServerOptions server = {};
   int data_port = 0;
   std::optional<std::uint64_t> seed = {};
+
+  // For parameter servers; see ParameterServerOptions.
+  ParameterServerFlags parameter_server = {};
 };
 
+// What serves on a ps task with the same flags, until the training is over: true. On any other task false, at
+// once.
+bool serve_from_flags(const std::string& name, const StrategyFlags& flags);
+
 // The strategy that a --distribution_strategy flag names: "off" or "one_device", "mirrored",
-// "central_storage", "multi_worker_mirrored". Throws InvalidArgument for a name that is none, Unimplemented
-// for one that this version does not have yet, and what the strategy's own constructor throws.
+// "central_storage", "multi_worker_mirrored", "parameter_server". Throws InvalidArgument for a name that is
+// none, Unimplemented for one that this version does not have yet, and what the strategy's own constructor
+// throws.
 Strategy strategy_from_flag(const std::string& name, StrategyFlags flags = {});
 
 namespace internal {

@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tandem/cluster_resolver.h"
-#include "tandem/server.h"
+#include "tandem/task_server.h"
 
 namespace tandem::internal {
 

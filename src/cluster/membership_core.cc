@@ -112,6 +112,10 @@ bool MembershipCore::recognise(Time now, int task, const Beat& beat, Actions& ac
   }
   if (!known.incarnation) return true;
   const bool was_former = std::ranges::find(known.former, beat.incarnation) != known.former.end();
+  if (!needed(task) && known.lost != Evidence::kNone && !was_former) {
+    forget(known);
+    return true;
+  }
   if (in_run() && needed(options_.self)) {
     if (was_former || known.lost != Evidence::kNone) return false;
     if (has_ended(known.phase)) {
@@ -227,6 +231,7 @@ Beat MembershipCore::beat(Time now) {
             .view = view_.generation == 0 ? 0 : view_.digest(),
             .step = step_,
             .examples_per_second = examples_per_second_,
+            .rounds = rounds_,
             .decision = decision_};
   beat.sightings.reserve(peers_.size());
   for (int task = 0; task < tasks(); ++task) beat.sightings.push_back(sighting(now, task));
@@ -412,7 +417,12 @@ void MembershipCore::lose(Time now, int task, Evidence evidence, Actions& action
   if (task != options_.self && has_ended(known.phase) && evidence != Evidence::kLeft) return;
   if (!in_run() || !needed(task)) {
     actions.push_back({.kind = Action::Kind::kGone, .task = task, .evidence = evidence});
-    if (task != options_.self) forget(known);
+    if (task == options_.self) return;
+    if (evidence == Evidence::kLeft && in_run()) {
+      known.lost = evidence;  // it goes on saying so for a moment
+    } else {
+      forget(known);
+    }
     return;
   }
   known.lost = evidence;

@@ -88,6 +88,7 @@ struct Beat {
   std::uint64_t view = 0;  // digest of the incarnations it is ready for or runs with
   std::int64_t step = 0;
   double examples_per_second = 0;
+  std::uint64_t rounds = 0;              // trainings that the task has been through
   std::vector<Sighting> sightings = {};  // by task
   std::optional<Loss> decision = {};
 };
@@ -181,6 +182,7 @@ class MembershipCore {
 
   // From the program of this task.
   void set_progress(std::int64_t step, double examples_per_second);
+  void set_rounds(std::uint64_t rounds) { rounds_ = rounds; }
   Actions finish(Time now);
   Actions leave(Time now);
 
@@ -257,6 +259,7 @@ class MembershipCore {
   std::optional<Loss> decision_;
   std::int64_t step_ = 0;
   double examples_per_second_ = 0;
+  std::uint64_t rounds_ = 0;
   bool finished_ = false;
   bool timed_out_ = false;
   Time join_deadline_;

@@ -42,7 +42,13 @@ class ByteWriter {
     bytes_.append(text, 0, length);
   }
   void count(std::size_t entries) { (*this)(static_cast<std::uint32_t>(entries)); }
-  // Number, then the fields of each, which take Entry::kBytes.
+  // How many, then each.
+  template <Number T>
+  void numbers(const std::vector<T>& values, std::size_t) {
+    count(values.size());
+    for (const T& value : values) (*this)(value);
+  }
+  // Number, then the fields of each, which take Entry::kBytes at least.
   template <typename Entry>
   void list(const std::vector<Entry>& entries, std::size_t) {
     count(entries.size());
@@ -83,6 +89,11 @@ class ByteReader {
     if (count > most) throw BytesFault{"a list has too many entries"};
     if (count > rest_.size() / entry_bytes) throw BytesFault{"it ends too early"};
     return count;
+  }
+  template <Number T>
+  void numbers(std::vector<T>& values, std::size_t most) {
+    values.resize(count(sizeof(T), most));
+    for (T& value : values) (*this)(value);
   }
   template <typename Entry>
   void list(std::vector<Entry>& entries, std::size_t most) {

@@ -27,7 +27,6 @@ using Json = nlohmann::json;
 constexpr const char* kFormat = "tandem-ps-plan-1";
 constexpr std::size_t kLongestJson = std::size_t{256} << 20;
 constexpr int kDeepest = 6;
-constexpr std::size_t kMostDimensions = 64;
 constexpr int kMostOptionGroups = 1 << 20;
 
 std::string fault_of(const PlanVariable& variable) {

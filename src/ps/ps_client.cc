@@ -4,11 +4,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cassert>
 
 #include "base/crc32c.h"
 #include "base/hmac.h"
+#include "base/log.h"
+#include "checkpoint/safetensors.h"
+#include "ps/limits.h"
 #include "ps/ps_link.h"
-#include "ps/shard_table.h"
+#include "ps/shard_store.h"
+#include "ps/wire_values.h"
 #include "tandem/error.h"
 
 namespace tandem::internal::ps {
@@ -17,7 +22,39 @@ namespace {
 // A pull is asked for in pieces: the ps copies the next one while this one is on its way.
 constexpr std::size_t kPullPiece = std::size_t{4} << 20;
 
+// For a ps that is gone when this worker has finished.
+constexpr std::chrono::milliseconds kFarewell{2000};
+constexpr std::chrono::milliseconds kFarewellLook{50};
+
+// A shard with its state, by name, in the caller's memory.
+struct ShardView {
+  std::span<const std::byte> values = {};
+  std::vector<StateTensor> state = {};
+};
+
+std::vector<ShardView> views_of(std::span<const ShardImage> images) {
+  std::vector<ShardView> views;
+  for (const ShardImage& image : images) {
+    ShardView& view = views.emplace_back(ShardView{.values = image.values});
+    for (const StateImage& state : image.state) {
+      view.state.push_back({state.name, state.dtype, state.shape, state.bytes});
+    }
+    std::ranges::sort(view.state, {}, &StateTensor::name);
+  }
+  return views;
+}
+
 }  // namespace
+
+PsLocator at_addresses(std::vector<std::string> addresses, std::string key) {
+  return [addresses = std::move(addresses), key = std::move(key)](
+             int ps, std::string& why) -> std::optional<PsEndpoint> {
+    const auto index = static_cast<std::size_t>(ps);
+    if (index < addresses.size()) return PsEndpoint{addresses[index], key};
+    why = fmt::format("there are {} addresses", addresses.size());
+    return std::nullopt;
+  };
+}
 
 bool PsHandle::done() const {
   const std::lock_guard lock(operation_->mutex);
@@ -40,10 +77,7 @@ PsOutcome PsHandle::wait(std::chrono::milliseconds timeout) {
 struct PsClient::Impl {
   Impl(PlacementPlan the_plan, PsClientOptions the_options)
       : plan(std::move(the_plan)), options(std::move(the_options)) {
-    if (static_cast<int>(options.addresses.size()) != plan.num_ps()) {
-      throw InvalidArgument(fmt::format("{} addresses of parameter servers: the plan has {}",
-                                        options.addresses.size(), plan.num_ps()));
-    }
+    assert(options.locate);
     if (!options.incarnation) random_bytes(&options.incarnation, sizeof options.incarnation);
     for (const Shard& shard : plan.shards()) {
       const auto& variable = plan.variables()[static_cast<std::size_t>(shard.variable)];
@@ -84,6 +118,58 @@ struct PsClient::Impl {
     }
   }
 
+  // The same for all shards; state must have names of its own, and the sizes that it says.
+  void check(std::span<const ShardView> shards) const {
+    if (shards.size() != plan.shards().size()) {
+      throw InvalidArgument(
+          fmt::format("values of {} shards: the plan has {}", shards.size(), plan.shards().size()));
+    }
+    for (std::size_t shard = 0; shard < shards.size(); ++shard) {
+      check("value", shard, shards[shard].values.size(), {}, {});
+      const StateTensor* before = nullptr;
+      for (const StateTensor& state : shards[shard].state) {
+        const std::string name = fmt::format("state \"{}\" of {}", state.name, plan.shard_name(shard));
+        const std::string fault = fault_of_tensor_name(state.name);
+        if (!fault.empty()) throw InvalidArgument(fmt::format("{}: its name {}", name, fault));
+        if (state.name.size() > kLongestStateName || state.shape.size() > kMostDimensions) {
+          throw InvalidArgument(fmt::format("{}: its name or shape is too long", name));
+        }
+        if (before && before->name == state.name) throw InvalidArgument(name + " comes twice");
+        if (tensor_bytes(state.dtype, state.shape) != state.bytes.size()) {
+          throw InvalidArgument(fmt::format("{} has {} bytes: not those of {} [{}]", name, state.bytes.size(),
+                                            state.dtype, fmt::join(state.shape, ", ")));
+        }
+        before = &state;
+      }
+    }
+  }
+
+  // Adds what is sent of these shards to one ps to the payload.
+  std::vector<ShardTensor> add_tensors(PsLink::Request& request, std::size_t ps,
+                                       std::span<const ShardView> shards) const {
+    std::vector<ShardTensor> tensors;
+    const auto add = [&](std::size_t shard, const StateTensor& tensor) {
+      tensors.push_back({.shard = static_cast<std::uint32_t>(shard),
+                         .name = tensor.name,
+                         .dtype = tensor.dtype,
+                         .shape = tensor.shape,
+                         .crc = crc32c(tensor.bytes.data(), tensor.bytes.size())});
+      request.payloads.push_back({.values = tensor.bytes});
+    };
+    for (const std::size_t shard : shards_on[ps]) {
+      const auto& variable = plan.variables()[static_cast<std::size_t>(plan.shards()[shard].variable)];
+      add(shard, {{}, variable.dtype, plan.shard_shape(shard), shards[shard].values});
+      for (const StateTensor& state : shards[shard].state) add(shard, state);
+    }
+    return tensors;
+  }
+
+  int initialise(const std::string& optimizer, std::span<const ShardView> shards, std::uint64_t global_step);
+
+  PsLink& link_of(std::size_t shard) const {
+    return *links[static_cast<std::size_t>(plan.shards().at(shard).ps)];
+  }
+
   std::unique_ptr<PsLink::Request> request(MessageKind kind,
                                            const std::shared_ptr<PsHandle::Operation>& operation) const {
     auto made = std::make_unique<PsLink::Request>();
@@ -104,31 +190,34 @@ PsClient::PsClient(PlacementPlan plan, PsClientOptions options)
 
 PsClient::~PsClient() = default;
 
-void PsClient::initialise(const std::string& optimizer, std::span<const std::span<const std::byte>> values) {
-  if (values.size() != impl_->plan.shards().size()) {
-    throw InvalidArgument(fmt::format("first values of {} shards: the plan has {}", values.size(),
-                                      impl_->plan.shards().size()));
-  }
-  for (std::size_t shard = 0; shard < values.size(); ++shard) {
-    impl_->check("first value", shard, values[shard].size(), {}, {});
-  }
-  const std::string plan = impl_->plan.to_json();
+int PsClient::initialise(const std::string& optimizer, std::span<const std::span<const std::byte>> values) {
+  std::vector<ShardView> shards;
+  for (const std::span<const std::byte> of_shard : values) shards.push_back({.values = of_shard});
+  return impl_->initialise(optimizer, shards, 0);
+}
+
+int PsClient::initialise(const std::string& optimizer, std::span<const ShardImage> images,
+                         std::uint64_t global_step) {
+  return impl_->initialise(optimizer, views_of(images), global_step);
+}
+
+int PsClient::Impl::initialise(const std::string& optimizer, std::span<const ShardView> shards,
+                               std::uint64_t global_step) {
+  check(shards);
+  const std::string plan_text = plan.to_json();
   const auto operation = std::make_shared<PsHandle::Operation>();
-  for (std::size_t ps = 0; ps < impl_->links.size(); ++ps) {
-    auto request = impl_->request(MessageKind::kInitialise, operation);
-    request->texts = plan + optimizer;
-    request->initialise = {.worker = static_cast<std::uint32_t>(impl_->options.worker),
-                           .incarnation = impl_->options.incarnation,
-                           .plan_bytes = static_cast<std::uint32_t>(plan.size()),
-                           .optimizer_bytes = static_cast<std::uint32_t>(optimizer.size()),
-                           .texts_crc = crc32c(request->texts.data(), request->texts.size())};
-    for (const std::size_t shard : impl_->shards_on[ps]) {
-      request->initialise.entries.push_back(
-          describe_dense(static_cast<std::uint32_t>(shard), impl_->types[shard], values[shard]));
-      request->payloads.push_back({.values = values[shard]});
-    }
-    operation->expect(impl_->links[ps]->name());
-    impl_->links[ps]->ask(std::move(request));
+  for (std::size_t ps = 0; ps < links.size(); ++ps) {
+    auto made = request(MessageKind::kInitialise, operation);
+    made->texts = plan_text + optimizer;
+    made->initialise = {.worker = static_cast<std::uint32_t>(options.worker),
+                        .incarnation = options.incarnation,
+                        .global_step = global_step,
+                        .plan_bytes = static_cast<std::uint32_t>(plan_text.size()),
+                        .optimizer_bytes = static_cast<std::uint32_t>(optimizer.size()),
+                        .texts_crc = crc32c(made->texts.data(), made->texts.size()),
+                        .entries = add_tensors(*made, ps, shards)};
+    operation->expect(links[ps]->name());
+    links[ps]->ask(std::move(made));
   }
   {
     // The links have a deadline of their own. All must be done with the caller's memory.
@@ -136,7 +225,8 @@ void PsClient::initialise(const std::string& optimizer, std::span<const std::spa
     operation->changed.wait(lock, [&] { return operation->missing.empty(); });
     if (operation->error) std::rethrow_exception(operation->error);
   }
-  wait_until_ready();
+  for (const auto& link : links) link->wait_until_ready();
+  return operation->initialised_before;
 }
 
 void PsClient::wait_until_ready() {
@@ -232,8 +322,53 @@ PsHandle PsClient::pull_async(std::uint64_t step, std::span<const PullTarget> ta
   return PsHandle(operation);
 }
 
+std::vector<ShardImage> PsClient::read_shards(std::chrono::milliseconds timeout) {
+  const auto operation = std::make_shared<PsHandle::Operation>();
+  std::vector<std::shared_ptr<ShardImage>> read;  // shared: after a timeout they may still be filled
+  std::vector<std::unique_ptr<PsLink::Request>> requests;
+  for (std::size_t shard = 0; shard < impl_->plan.shards().size(); ++shard) {
+    auto& request = requests.emplace_back(impl_->request(MessageKind::kRead, operation));
+    request->read = {.worker = static_cast<std::uint32_t>(impl_->options.worker),
+                     .incarnation = impl_->options.incarnation,
+                     .shard = static_cast<std::uint32_t>(shard)};
+    request->image = read.emplace_back(std::make_shared<ShardImage>());
+    operation->expect(impl_->link_of(shard).name());
+  }
+  for (std::size_t shard = 0; shard < requests.size(); ++shard) {
+    impl_->link_of(shard).ask(std::move(requests[shard]));
+  }
+  PsHandle(operation).wait(timeout);
+  std::vector<ShardImage> images;
+  for (const auto& image : read) images.push_back(std::move(*image));
+  return images;
+}
+
+void PsClient::assign(std::span<const ShardImage> images, std::optional<std::uint64_t> global_step,
+                      std::chrono::milliseconds timeout) {
+  const std::vector<ShardView> shards = views_of(images);
+  impl_->check(shards);
+  const auto operation = std::make_shared<PsHandle::Operation>();
+  for (std::size_t ps = 0; ps < impl_->links.size(); ++ps) {
+    auto request = impl_->request(MessageKind::kAssign, operation);
+    request->assign = {.worker = static_cast<std::uint32_t>(impl_->options.worker),
+                       .incarnation = impl_->options.incarnation,
+                       .has_global_step = global_step.has_value(),
+                       .global_step = global_step.value_or(0),
+                       .entries = impl_->add_tensors(*request, ps, shards)};
+    operation->expect(impl_->links[ps]->name());
+    impl_->links[ps]->ask(std::move(request));
+  }
+  try {
+    PsHandle(operation).wait(timeout);
+  } catch (...) {
+    // The images are the caller's: none may be on its way when they are gone.
+    for (const auto& link : impl_->links) link->close();
+    throw;
+  }
+}
+
 std::uint64_t PsClient::lost_updates(std::size_t shard) const {
-  return impl_->links[static_cast<std::size_t>(impl_->plan.shards().at(shard).ps)]->lost(shard);
+  return impl_->link_of(shard).lost(shard);
 }
 
 std::uint64_t PsClient::lost_updates() const {
@@ -251,7 +386,20 @@ void PsClient::finish(std::chrono::milliseconds timeout) {
     operation->expect(link->name());
     link->ask(std::move(request));
   }
-  PsHandle(operation).wait(timeout);
+  const auto begin = std::chrono::steady_clock::now();
+  std::unique_lock lock(operation->mutex);
+  while (!operation->missing.empty()) {
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    // One that is not there may be on its way back; one that is there gets all the time.
+    const bool any_there = std::ranges::any_of(impl_->links, [&](const auto& link) {
+      return operation->missing.contains(link->name()) && link->is_connected();
+    });
+    if (waited >= (any_there ? timeout : std::min(timeout, kFarewell))) break;
+    operation->changed.wait_for(lock, kFarewellLook);
+  }
+  for (const auto& [name, count] : operation->missing) {
+    log_warning("worker {}: {} was not told that this worker has finished", impl_->options.worker, name);
+  }
 }
 
 }  // namespace tandem::internal::ps

@@ -2,28 +2,43 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "cluster/membership_core.h"
 #include "ps/plan.h"
+#include "ps/shard_image.h"
 #include "ps/status.h"
 
 namespace tandem::internal::ps {
+
+// Where a ps is, and the key that lets one in there.
+struct PsEndpoint {
+  std::string address = {};  // "host:port"
+  std::string key = {};      // as in PsServiceOptions
+};
+
+// Where ps number `ps` is now. Nothing: that is not known yet, and `why` says in words what is missing.
+using PsLocator = std::function<std::optional<PsEndpoint>(int ps, std::string& why)>;
+
+// Of ps tasks that stay where they are.
+PsLocator at_addresses(std::vector<std::string> addresses, std::string key);
 
 struct PsClientOptions {
   int worker = 0;
   // Of this process; none: a random one.
   Incarnation incarnation = {};
 
-  // "host:port" of each ps, as many as the plan has.
-  std::vector<std::string> addresses = {};
+  // Asked before each attempt to connect, since a ps that is started again has another port and key. Called
+  // on a thread of the client, one for each ps; it must not wait, and what it throws ends the client.
+  PsLocator locate = {};
 
   // As in PsServiceOptions.
   std::string cluster_id = {};
-  std::string key = {};
   bool encrypt = false;
 
   // float32 travels as bfloat16, both ways: half the bytes, and 8 bits of precision. First values do not.
@@ -66,6 +81,9 @@ struct PsOutcome {
   std::uint64_t global_step = 0;  // after a push, as ps 0 counts it
   // Of a push, the highest of all shards': kApplied if all of them took it.
   Status status = Status::kApplied;
+  // Of a push: the step to go on with. That is the one after it, or a later one if the others did not wait
+  // for this worker (kLate, see PsServiceOptions::aggregate).
+  std::uint64_t next_step = 0;
   std::string message = {};  // about the first shard that did not
 };
 
@@ -96,15 +114,17 @@ class PsHandle {
 // from any thread.
 class PsClient {
  public:
-  // Begins to connect. Throws InvalidArgument if addresses and plan do not fit.
+  // Begins to connect. Throws InvalidArgument for a variable that no gradient can be sent for.
   PsClient(PlacementPlan plan, PsClientOptions options);
   ~PsClient();
   PsClient(const PsClient&) = delete;
 
-  // The chief's: gives each ps the model and, by shard, its first values. A ps that has them already, from a
-  // snapshot or an earlier chief, keeps its own. Returns when all are ready. Throws InvalidArgument if one
-  // has another model, Unavailable if one does not come.
-  void initialise(const std::string& optimizer, std::span<const std::span<const std::byte>> values);
+  // The chief's: gives each ps the model and, by shard, its first values; or those, with state and global
+  // step, of a training that goes on. A ps that has them already, from a snapshot or an earlier chief, keeps
+  // its own: returns how many did. Returns when all are ready. Throws InvalidArgument if one has another
+  // model, Unavailable if one does not come.
+  int initialise(const std::string& optimizer, std::span<const std::span<const std::byte>> values);
+  int initialise(const std::string& optimizer, std::span<const ShardImage> images, std::uint64_t global_step);
   // The others': returns when all are. Throws the same.
   void wait_until_ready();
 
@@ -118,13 +138,25 @@ class PsClient {
   // For `step`: waits for what bounded staleness demands.
   PsHandle pull_async(std::uint64_t step, std::span<const PullTarget> targets);
 
+  // All shards with their state, each as it is at one version, and with all that this worker has pushed to
+  // it. Throws as wait() does.
+  std::vector<ShardImage> read_shards(std::chrono::milliseconds timeout);
+  // Sets values and state of all shards, and what to count global steps from if that is given; without state
+  // a shard is as before its first update. Which pushes were applied is not forgotten. Shard by shard: others
+  // should not push meanwhile. Returns when no ps that dies would forget it. Throws InvalidArgument for sizes
+  // that are not the plan's, and what wait() throws; the client cannot be used any more then.
+  void assign(std::span<const ShardImage> images, std::optional<std::uint64_t> global_step,
+              std::chrono::milliseconds timeout);
+
   // Updates of this worker that a ps had taken and then forgotten, because it came back from a snapshot: of
   // one shard, and of the ps tasks together (each counts its worst shard).
   std::uint64_t lost_updates(std::size_t shard) const;
   std::uint64_t lost_updates() const;
 
-  // Tells all ps tasks that this worker is done, and waits for their answers.
-  void finish(std::chrono::milliseconds timeout);
+  // Tells all ps tasks that this worker is done, and waits for their answers. As best it can: a ps that is
+  // gone is no error, and waited for 2 s at most; one that does not answer gets a line in the log. Every
+  // later call fails.
+  void finish(std::chrono::milliseconds timeout = std::chrono::seconds(60));
 
  private:
   struct Impl;

@@ -9,6 +9,7 @@
 
 #include "comm/tcp/handshake.h"
 #include "ps/ps_state.h"
+#include "ps/shard_intake.h"
 
 namespace tandem::internal::ps {
 
@@ -38,13 +39,18 @@ class PsConnection {
   Clock::time_point deadline() const;
 
  private:
+  // At once from a socket: small enough to be in the cache still when it is summed.
+  static constexpr std::size_t kReadBlock = std::size_t{256} << 10;
+
   enum class Stage {
     kHandshake,
     kPrologue,
     kHeader,
-    kTexts,        // of Initialise
-    kFirstValues,  // the same
-    kFirstSnapshot,
+    kTexts,          // of Initialise
+    kTensors,        // of Initialise and Assign
+    kFirstSnapshot,  // then
+    kAssigned,       // the same: until it is in a snapshot
+    kRead,
     kPushEntry,  // the next entry of a push: what is to become of it?
     kPushPayload,
     kPushReply,
@@ -66,8 +72,10 @@ class PsConnection {
   bool read_prologue();
   bool read_header();
   bool read_texts();
-  bool read_first_values();
+  bool read_tensors();
   bool await_ready();
+  bool await_saved();
+  bool answer_read();
   bool begin_entry();
   bool read_payload();
   bool finish_push();
@@ -81,12 +89,19 @@ class PsConnection {
   bool park();
   void skip_then(std::uint64_t bytes, Stage then);
   void reply(std::string header);
-  void answer(Status status, const std::string& message);
+  void answer(const Answer& message);
   void refuse_entry(Status status, const std::string& message);
 
   void on_hello(const Hello& hello);
   void on_finished(const Finished& finished);
   void on_initialise();
+  void on_assign(Assign assign);
+  void on_read(const Read& read);
+  std::optional<Answer> refusal_of_model();
+  void begin_tensors(std::vector<ShardTensor> tensors, std::optional<std::uint64_t> updates);
+  void refuse_tensors(const Answer& message);
+  void is_initialised();
+  void is_assigned();
   void payload_is_here();
   void count_staleness();
   ShardTable::Fault fault_of_pulled_rows(const Pull::Entry& entry, std::span<const std::byte> rows) const;
@@ -121,6 +136,11 @@ class PsConnection {
 
   Initialise initialise_ = {};
   std::string texts_;
+  bool is_assign_ = false;  // that the tensors are of
+  ShardIntake intake_;
+  std::optional<std::uint64_t> updates_;  // to count on from
+  std::uint64_t assignment_ = 0;          // which of all
+  Read read_ = {};
   Push push_ = {};
   std::size_t entry_ = 0;
   std::vector<std::optional<PushReplies::Entry>> refused_;  // by entry: what was answered without the table

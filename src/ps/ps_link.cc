@@ -1,22 +1,15 @@
 #include "ps/ps_link.h"
 
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include "base/crc32c.h"
 #include "base/log.h"
-#include "base/net.h"
-#include "ps/ps_state.h"
+#include "ps/limits.h"
 #include "ps/push_ledger.h"
-#include "ps/shard_table.h"
-#include "tandem/cluster_spec.h"
+#include "ps/wire_values.h"
 #include "tandem/error.h"
 
 namespace tandem::internal::ps {
@@ -24,7 +17,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kAnswerPatience{30'000};  // for a hello's reply, and for any byte of a handshake
 constexpr milliseconds kFirstBackOff{10};
 constexpr milliseconds kLongestBackOff{500};
 constexpr milliseconds kNotReadyPause{25};
@@ -44,24 +36,33 @@ void PsHandle::Operation::answered(const std::string& who, const std::exception_
   changed.notify_all();
 }
 
+void PsHandle::Operation::was_initialised() {
+  const std::lock_guard lock(mutex);
+  ++initialised_before;
+}
+
 PsLink::PsLink(int ps, const PlacementPlan& plan, const PsClientOptions& options)
     : ps_(ps),
       plan_(plan),
       options_(options),
-      identity_(ps_identity(options.cluster_id, options.key)),
       digest_(plan.digest()),
-      name_(fmt::format("ps {} ({})", ps, options.addresses[static_cast<std::size_t>(ps)])),
+      name_(fmt::format("ps {}", ps)),
+      place_(name_),
+      line_(options, ps, bell_, stopping_),
       next_step_(options.step),
       down_since_(Clock::now()),
       say_at_(Clock::now() + kSayAgain) {
-  if (options.encrypt) encryption_.emplace(options.key);
   thread_ = std::thread([this] { run(); });
 }
 
 PsLink::~PsLink() {
+  close();
+}
+
+void PsLink::close() {
   stopping_ = true;
   bell_.ring();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void PsLink::ask(std::unique_ptr<Request> request) {
@@ -97,29 +98,31 @@ void PsLink::run() {
   try {
     while (!finished_) {
       try {
-        if (!channel_) connect();
+        connect();
         while (!greet()) {
           check_patience("the chief has not initialised it");
-          wait_for(-1, 0, Clock::now() + kNotReadyPause);
+          line_.pause(kNotReadyPause);
         }
+        connected_ = true;
         exchange();
       } catch (const tcp::ChannelClosed& closed) {
-        channel_ = {};
+        connected_ = false;
+        line_.close();
         if (down_since_ == Clock::time_point{}) {
           down_since_ = Clock::now();
           say_at_ = down_since_ + kSayAgain;
-          log_warning("worker {}: {} is gone ({}); waiting for its return", options_.worker, name_,
+          log_warning("worker {}: {} is gone ({}); waiting for its return", options_.worker, place_,
                       closed.what());
         }
         check_patience(closed.what());
-        wait_for(-1, 0, Clock::now() + back_off_);
+        line_.pause(back_off_);
         back_off_ = std::min(2 * back_off_, kLongestBackOff);
       }
     }
-    if (channel_) channel_.finish();
+    if (line_.is_open()) line_.channel().finish();
     fail(std::make_exception_ptr(FailedPrecondition("this worker has finished")));
-  } catch (const Stopped&) {
-    fail(std::make_exception_ptr(Aborted("the client was destroyed")));
+  } catch (const PsLine::Stopped&) {
+    fail(std::make_exception_ptr(Aborted("the client was closed")));
   } catch (...) {
     fail(std::current_exception());
   }
@@ -129,102 +132,33 @@ void PsLink::check_patience(const std::string& why) {
   const Clock::time_point now = Clock::now();
   const milliseconds most = was_ready_ ? options_.ps_outage : options_.connect_timeout;
   if (now - down_since_ > most) {
-    throw Unavailable(fmt::format("{} {} for {:.1f} s ({}): start it again on its address, or raise {}",
-                                  name_, was_ready_ ? "has been gone" : "has not come",
+    throw Unavailable(fmt::format("{} {} for {:.1f} s ({}): start it again, or raise {}", place_,
+                                  was_ready_ ? "has been gone" : "has not come",
                                   std::chrono::duration<double>(now - down_since_).count(), why,
                                   was_ready_ ? "--ps_outage" : "the time to connect"));
   }
   if (now < say_at_) return;
   say_at_ = now + kSayAgain;
-  log_info("worker {}: waiting for {} since {:.0f} s: {}", options_.worker, name_,
+  log_info("worker {}: waiting for {} since {:.0f} s: {}", options_.worker, place_,
            std::chrono::duration<double>(now - down_since_).count(), why);
 }
 
-// Also returns when the bell rings. `descriptor` -1: only the bell.
-void PsLink::wait_for(int descriptor, short events, Clock::time_point until) {
-  while (!stopping_) {
-    const auto left = std::chrono::ceil<milliseconds>(until - Clock::now());
-    if (left.count() <= 0) {
-      if (descriptor < 0) return;
-      throw tcp::ChannelClosed("does not answer");
-    }
-    std::array<pollfd, 2> polled{{{bell_.descriptor(), POLLIN, 0}, {descriptor, events, 0}}};
-    poll(polled.data(), polled.size(), static_cast<int>(left.count()));
-    bell_.heard();
-    if (polled[1].revents) return;
-  }
-  throw Stopped{};
-}
-
 void PsLink::connect() {
-  const std::string& address = options_.addresses[static_cast<std::size_t>(ps_)];
-  FileDescriptor socket;
-  try {
-    const HostPort place = parse_address(address, name_);
-    const SocketAddress target = resolve_host(place.host, place.port).front();
-    socket = FileDescriptor(::socket(target.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!socket) throw tcp::ChannelClosed(std::strerror(errno));
-    if (::connect(socket.get(), target.get(), target.length) != 0 && errno != EINPROGRESS) {
-      throw tcp::ChannelClosed(std::strerror(errno));
-    }
-  } catch (const NotFound& error) {
-    throw tcp::ChannelClosed(error.what());
-  }
-  wait_for(socket.get(), POLLOUT, Clock::now() + milliseconds(2000));
-  int error = 0;
-  socklen_t length = sizeof error;
-  getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-  if (error != 0) throw tcp::ChannelClosed(std::strerror(error));
-  const auto set = [&](int level, int option, int value) {
-    setsockopt(socket.get(), level, option, &value, sizeof value);
-  };
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 3);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
-  auto handshake = tcp::Handshake::dial(
-      tcp::Channel(std::move(socket), encryption_ ? &*encryption_ : nullptr, false), identity_,
-      kFirstWorkerMember + static_cast<std::uint32_t>(options_.worker), static_cast<std::uint32_t>(ps_));
-  while (!handshake.step()) {
-    wait_for(handshake.descriptor(), handshake.events(), Clock::now() + kAnswerPatience);
-  }
-  channel_ = handshake.take();
+  std::string why = "nobody knows where it is";
+  const auto endpoint = options_.locate(ps_, why);
+  if (!endpoint) throw tcp::ChannelClosed(why);
+  place_ = fmt::format("{} ({})", name_, endpoint->address);
+  line_.connect(*endpoint);
 }
 
 // The steps before requests flow
 
-void PsLink::write_all(std::span<const iovec> parts) {
-  for (iovec part : parts) {
-    while (part.iov_len > 0) {
-      const std::size_t moved = channel_.write(&part, 1);
-      if (moved == 0) {
-        wait_for(channel_.descriptor(), channel_.wants_write() ? POLLOUT : POLLIN,
-                 Clock::now() + kAnswerPatience);
-      }
-      part.iov_base = static_cast<std::byte*>(part.iov_base) + moved;
-      part.iov_len -= moved;
-    }
-  }
-}
-
-void PsLink::read_all(std::span<std::byte> bytes) {
-  while (!bytes.empty()) {
-    const std::size_t moved = channel_.read(bytes.data(), bytes.size());
-    if (moved == 0) wait_for(channel_.descriptor(), POLLIN, Clock::now() + kAnswerPatience);
-    bytes = bytes.subspan(moved);
-  }
-}
-
 std::vector<std::byte> PsLink::read_message(Prologue& prologue) {
-  std::array<std::byte, kPrologueBytes> bytes;
-  read_all(bytes);
-  prologue = parse_prologue(bytes, 0);
-  std::vector<std::byte> header(prologue.header_bytes);
-  read_all(header);
+  std::vector<std::byte> header = line_.read_message(prologue);
   if (prologue.kind == MessageKind::kAnswer) {
     const auto answer = decode<Answer>(prologue, header);
     if (answer.status == Status::kMalformed) {
-      throw InvalidArgument(fmt::format("{}: {}", name_, answer.message));
+      throw InvalidArgument(fmt::format("{}: {}", place_, answer.message));
     }
   }
   return header;
@@ -252,15 +186,15 @@ bool PsLink::greet() {
   }
   std::string bytes = encode(hello);
   const iovec part{bytes.data(), bytes.size()};
-  write_all(std::span(&part, 1));
+  line_.write_all(std::span(&part, 1));
   Prologue prologue;
   const std::vector<std::byte> header = read_message(prologue);
   const auto reply = decode<HelloReply>(prologue, header);
   if (reply.status == Status::kNotReady) return false;
   if (reply.status == Status::kNotAdmitted) {
-    throw FailedPrecondition(fmt::format("{}: {}", name_, reply.message));
+    throw FailedPrecondition(fmt::format("{}: {}", place_, reply.message));
   }
-  if (reply.status != Status::kApplied) throw InvalidArgument(fmt::format("{}: {}", name_, reply.message));
+  if (reply.status != Status::kApplied) throw InvalidArgument(fmt::format("{}: {}", place_, reply.message));
   take_reply_of_hello(reply);
   return true;
 }
@@ -272,12 +206,14 @@ void PsLink::initialise(const Request& request) {
   for (const PayloadSpans& payload : request.payloads) {
     parts.push_back({const_cast<std::byte*>(payload.values.data()), payload.values.size()});
   }
-  write_all(parts);
+  line_.write_all(parts);
   Prologue prologue;
   const std::vector<std::byte> bytes = read_message(prologue);
   const auto answer = decode<Answer>(prologue, bytes);
   if (answer.status == Status::kNotReady) return;
-  if (answer.status != Status::kApplied) throw InvalidArgument(fmt::format("{}: {}", name_, answer.message));
+  if (answer.status == Status::kDamaged) ask_again(answer.message);
+  if (answer.status != Status::kApplied) throw InvalidArgument(fmt::format("{}: {}", place_, answer.message));
+  if (answer.before) request.operation->was_initialised();
   first_values_->operation->answered(name_);
   first_values_.reset();
 }
@@ -295,9 +231,9 @@ void PsLink::take_reply_of_hello(const HelloReply& reply) {
   }
   if (worst > 0) {
     log_warning("worker {}: {} is back from a snapshot: {} updates of this worker are lost", options_.worker,
-                name_, worst);
+                place_, worst);
   } else if (was_ready_) {
-    log_info("worker {}: {} is back, and nothing is lost", options_.worker, name_);
+    log_info("worker {}: {} is back, and nothing is lost", options_.worker, place_);
   }
   if (!was_ready_) first_step_ = reply.step;
   global_step_ = reply.global_step;
@@ -315,13 +251,14 @@ void PsLink::exchange() {
   reading_ = Reading::kPrologue;
   filled_ = 0;
   while (!finished_) {
-    if (stopping_) throw Stopped{};
+    if (stopping_) throw PsLine::Stopped{};
     take_requests();
     const bool wrote = write_some();
     const bool read = read_some();
-    if (wrote || read || channel_.has_unread()) continue;
+    if (wrote || read || line_.channel().has_unread()) continue;
     const short events = out_.empty() ? POLLIN : POLLIN | POLLOUT;
-    std::array<pollfd, 2> polled{{{bell_.descriptor(), POLLIN, 0}, {channel_.descriptor(), events, 0}}};
+    std::array<pollfd, 2> polled{
+        {{bell_.descriptor(), POLLIN, 0}, {line_.channel().descriptor(), events, 0}}};
     poll(polled.data(), polled.size(), 1000);
     bell_.heard();
   }
@@ -378,6 +315,12 @@ void PsLink::prepare(Request& request) {
     case MessageKind::kInitialise:
       request.header = encode(request.initialise);
       break;
+    case MessageKind::kAssign:
+      request.header = encode(request.assign);
+      break;
+    case MessageKind::kRead:
+      request.header = encode(request.read);
+      break;
     default:
       request.header =
           encode(Finished{.worker = request.push.worker, .incarnation = request.push.incarnation});
@@ -403,8 +346,8 @@ bool PsLink::write_some() {
     }
     out_at_ = 0;
   }
-  std::size_t moved =
-      channel_.write(out_.data() + out_at_, static_cast<int>(std::min(kMostParts, out_.size() - out_at_)));
+  std::size_t moved = line_.channel().write(out_.data() + out_at_,
+                                            static_cast<int>(std::min(kMostParts, out_.size() - out_at_)));
   if (moved == 0) return false;
   while (moved > 0) {
     iovec& part = out_[out_at_];
@@ -423,7 +366,7 @@ bool PsLink::write_some() {
 
 bool PsLink::read_some() {
   const auto fill = [&](std::span<std::byte> bytes) {
-    const std::size_t moved = channel_.read(bytes.data() + filled_, bytes.size() - filled_);
+    const std::size_t moved = line_.channel().read(bytes.data() + filled_, bytes.size() - filled_);
     filled_ += moved;
     return moved > 0;
   };
@@ -431,7 +374,7 @@ bool PsLink::read_some() {
     case Reading::kPrologue:
       if (!fill(prologue_bytes_)) return false;
       if (filled_ < kPrologueBytes) return true;
-      prologue_ = parse_prologue(prologue_bytes_, plan_.bytes() * 2 + 1024);
+      prologue_ = parse_prologue(prologue_bytes_, plan_.bytes() + most_state_bytes(plan_.bytes()));
       header_.resize(prologue_.header_bytes);
       filled_ = 0;
       reading_ = Reading::kHeader;
@@ -444,29 +387,47 @@ bool PsLink::read_some() {
       take_reply();
       return true;
     case Reading::kPayload:
-      return read_pull_payload();
+      return read_payload();
   }
   return false;
 }
 
 void PsLink::take_reply() {
   if (prologue_.kind == MessageKind::kAnswer) {
-    const auto answer = decode<Answer>(prologue_, header_);
-    if (answer.status != Status::kApplied || to_send_ == 0) {
-      throw InvalidArgument(fmt::format("{}: {}", name_, answer.message));
-    }
-    finished_ = unanswered_.front()->kind == MessageKind::kFinished;
-    answer_front();
+    take_answer(decode<Answer>(prologue_, header_));
     return;
   }
   if (to_send_ == 0) throw tcp::ChannelClosed("answers what was not asked");
-  Request& request = *unanswered_.front();
-  if (request.kind == MessageKind::kPush) {
-    take_push_replies(decode<PushReplies>(prologue_, header_));
-    return;
+  switch (unanswered_.front()->kind) {
+    case MessageKind::kPush:
+      return take_push_replies(decode<PushReplies>(prologue_, header_));
+    case MessageKind::kPull:
+      return take_pull_reply(decode<PullReply>(prologue_, header_));
+    case MessageKind::kRead:
+      return take_read_reply(decode<ReadReply>(prologue_, header_));
+    default:
+      throw tcp::ChannelClosed("answers another message");
   }
-  pulled_ = decode<PullReply>(prologue_, header_);
-  begin_pull_payload();
+}
+
+void PsLink::take_answer(const Answer& answer) {
+  if (to_send_ == 0) throw InvalidArgument(fmt::format("{}: {}", place_, answer.message));
+  const Request& request = *unanswered_.front();
+  if (answer.status == Status::kDamaged || answer.status == Status::kNotAdmitted) ask_again(answer.message);
+  if (answer.status != Status::kApplied) throw InvalidArgument(fmt::format("{}: {}", place_, answer.message));
+  if (answer.before) request.operation->was_initialised();
+  if (request.kind == MessageKind::kAssign && request.assign.has_global_step) {
+    global_step_ = request.assign.global_step;
+  }
+  finished_ = request.kind == MessageKind::kFinished;
+  damaged_ = 0;
+  answer_front();
+}
+
+// Saying hello again puts right what can be.
+void PsLink::ask_again(const std::string& why) {
+  if (++damaged_ > kMostDamaged) throw DataLoss(fmt::format("{}: {}", place_, why));
+  throw tcp::ChannelClosed(why);
 }
 
 void PsLink::answer_front() {
@@ -485,13 +446,11 @@ void PsLink::take_push_replies(const PushReplies& replies) {
   Status worst = Status::kApplied;
   for (const PushReplies::Entry& entry : replies.entries) worst = std::max(worst, entry.status);
   if (worst == Status::kGap || worst == Status::kNotAdmitted || worst == Status::kDamaged) {
-    // Saying hello again puts right what can be.
-    if (++damaged_ > kMostDamaged) throw DataLoss(fmt::format("{}: {}", name_, replies.message));
-    throw tcp::ChannelClosed(replies.message.empty() ? status_name(worst) : replies.message);
+    ask_again(replies.message.empty() ? status_name(worst) : replies.message);
   }
-  if (!settles(worst)) throw InvalidArgument(fmt::format("{}: {}", name_, replies.message));
+  if (!settles(worst)) throw InvalidArgument(fmt::format("{}: {}", place_, replies.message));
   damaged_ = 0;
-  next_step_ = request.push.step + 1;
+  next_step_ = replies.step;
   if (ps_ == 0) global_step_ = replies.global_step;
   {
     const std::lock_guard lock(request.operation->mutex);
@@ -499,19 +458,22 @@ void PsLink::take_push_replies(const PushReplies& replies) {
     if (ps_ == 0) outcome.global_step = replies.global_step;
     if (outcome.message.empty()) outcome.message = replies.message;
     outcome.status = std::max(outcome.status, worst);
+    outcome.next_step = outcome.next_step == 0 ? replies.step : std::min(outcome.next_step, replies.step);
   }
   answer_front();
 }
 
-void PsLink::begin_pull_payload() {
+void PsLink::take_pull_reply(const PullReply& reply) {
+  if (ps_ == 0) global_step_ = reply.global_step;
   const Request& request = *unanswered_.front();
-  if (pulled_.entries.size() != request.targets.size()) throw tcp::ChannelClosed("answers another pull");
-  for (std::size_t i = 0; i < pulled_.entries.size(); ++i) {
-    const PullReply::Entry& entry = pulled_.entries[i];
+  if (reply.entries.size() != request.targets.size()) throw tcp::ChannelClosed("answers another pull");
+  parts_.clear();
+  for (std::size_t i = 0; i < reply.entries.size(); ++i) {
+    const PullReply::Entry& entry = reply.entries[i];
     const Pull::Entry& asked = request.pull.entries[i];
-    if (entry.status == Status::kNotAdmitted) throw tcp::ChannelClosed(pulled_.message);
+    if (entry.status == Status::kNotAdmitted) throw tcp::ChannelClosed(reply.message);
     if (entry.status != Status::kApplied) {
-      throw InvalidArgument(fmt::format("{}: {}", name_, pulled_.message));
+      throw InvalidArgument(fmt::format("{}: {}", place_, reply.message));
     }
     const auto& variable = plan_.variables()[static_cast<std::size_t>(plan_.shards()[asked.shard].variable)];
     const std::size_t wanted =
@@ -519,25 +481,62 @@ void PsLink::begin_pull_payload() {
     if (entry.shard != asked.shard || entry.type != asked.type || entry.count != wanted) {
       throw tcp::ChannelClosed("answers another pull");
     }
+    parts_.push_back({.shard = entry.shard,
+                      .to = request.targets[i].values,
+                      .wire_bytes = entry.payload_bytes(),
+                      .crc = entry.crc});
   }
-  entry_ = 0;
+  begin_payload();
+}
+
+void PsLink::take_read_reply(ReadReply reply) {
+  const Request& request = *unanswered_.front();
+  if (reply.status == Status::kNotAdmitted) throw tcp::ChannelClosed(reply.message);
+  if (reply.status != Status::kApplied) throw InvalidArgument(fmt::format("{}: {}", place_, reply.message));
+  const Shard& shard = plan_.shards()[request.read.shard];
+  const ShardTensor& values = reply.entries.front();
+  if (values.shard != request.read.shard || values.payload_bytes() != shard.bytes ||
+      prologue_.payload_bytes > shard.bytes + most_state_bytes(shard.bytes)) {
+    throw tcp::ChannelClosed("answers another read");
+  }
+  parts_.clear();
+  ShardImage& image = *request.image;
+  image.values.resize(shard.bytes);
+  image.state.resize(reply.entries.size() - 1);
+  for (std::size_t i = 0; i < reply.entries.size(); ++i) {
+    ShardTensor& tensor = reply.entries[i];
+    std::vector<std::byte>& bytes = i == 0 ? image.values : image.state[i - 1].bytes;
+    bytes.resize(tensor.payload_bytes());
+    if (i > 0) {
+      StateImage& state = image.state[i - 1];
+      state.name = std::move(tensor.name);
+      state.dtype = std::move(tensor.dtype);
+      state.shape = std::move(tensor.shape);
+    }
+    parts_.push_back({.shard = tensor.shard, .to = bytes, .wire_bytes = bytes.size(), .crc = tensor.crc});
+  }
+  begin_payload();
+}
+
+void PsLink::begin_payload() {
+  part_ = 0;
   crc_ = 0;
   reading_ = Reading::kPayload;
 }
 
-bool PsLink::read_pull_payload() {
-  const Request& request = *unanswered_.front();
+bool PsLink::read_payload() {
   bool moved = false;
-  while (entry_ < pulled_.entries.size()) {
-    const PullReply::Entry& entry = pulled_.entries[entry_];
-    std::span<std::byte> to = request.targets[entry_].values;
-    const bool narrowed = to.size() != entry.payload_bytes();
+  for (; part_ < parts_.size(); ++part_) {
+    const Part& part = parts_[part_];
+    std::span<std::byte> to = part.to;
+    const bool narrowed = to.size() != part.wire_bytes;
     if (narrowed) {
-      halves_.resize(entry.payload_bytes());
+      halves_.resize(part.wire_bytes);
       to = halves_;
     }
     while (filled_ < to.size()) {
-      const std::size_t got = channel_.read(to.data() + filled_, std::min(kReadBlock, to.size() - filled_));
+      const std::size_t got =
+          line_.channel().read(to.data() + filled_, std::min(kReadBlock, to.size() - filled_));
       if (got == 0) return moved;
       moved = true;
       crc_ = crc32c(to.data() + filled_, got, crc_);
@@ -546,19 +545,15 @@ bool PsLink::read_pull_payload() {
       if (!out_.empty() || to_send_ < unanswered_.size()) break;
     }
     if (filled_ < to.size()) return true;
-    if (crc_ != entry.crc) {
-      if (++damaged_ > kMostDamaged) {
-        throw DataLoss(
-            fmt::format("{}: values of {} are damaged on the way", name_, plan_.shard_name(entry.shard)));
-      }
-      throw tcp::ChannelClosed("sends damaged values");
+    if (crc_ != part.crc) {
+      ask_again(fmt::format("values of {} are damaged on the way", plan_.shard_name(part.shard)));
     }
-    if (narrowed) from_bfloat16(halves_, request.targets[entry_].values);
+    if (narrowed) from_bfloat16(halves_, part.to);
     filled_ = 0;
     crc_ = 0;
-    ++entry_;
   }
   reading_ = Reading::kPrologue;
+  damaged_ = 0;
   answer_front();
   return true;
 }

@@ -13,8 +13,9 @@
 #include <vector>
 
 #include "base/bell.h"
-#include "comm/tcp/handshake.h"
 #include "ps/ps_client.h"
+#include "ps/ps_line.h"
+#include "ps/shard_image.h"
 #include "ps/wire.h"
 
 namespace tandem::internal::ps {
@@ -26,9 +27,11 @@ struct PsHandle::Operation {
   std::map<std::string, int> missing = {};  // answers, by ps
   std::exception_ptr error = {};
   PsOutcome outcome = {};
+  int initialised_before = 0;  // of Initialise: the ps tasks that kept what they had
 
   void expect(const std::string& who) { ++missing[who]; }
   void answered(const std::string& who, const std::exception_ptr& failure = {});
+  void was_initialised();
 };
 
 // The connection of a worker to one ps, and the thread that keeps it.
@@ -38,7 +41,7 @@ class PsLink {
 
   // One message to the ps.
   struct Request {
-    MessageKind kind = MessageKind::kPush;  // or kPull, kInitialise, kFinished
+    MessageKind kind = MessageKind::kPush;  // or kPull, kInitialise, kAssign, kRead, kFinished
     std::shared_ptr<Operation> operation = {};
 
     Push push = {};                           // without entries' checksums, which the link's thread adds
@@ -51,19 +54,27 @@ class PsLink {
     std::string texts = {};  // of kInitialise
     Initialise initialise = {};
 
+    Assign assign = {};
+    Read read = {};
+    std::shared_ptr<ShardImage> image = {};  // where it is read to
+
     std::string header = {};  // once it is prepared
   };
 
   PsLink(int ps, const PlacementPlan& plan, const PsClientOptions& options);
   ~PsLink();
 
-  // "ps 1 (10.0.0.2:4000)".
+  // "ps 1".
   const std::string& name() const { return name_; }
 
   void ask(std::unique_ptr<Request> request);
 
+  // What is under way fails, and nobody's memory is used any more when this returns.
+  void close();
+
   // Until it has said hello. Throws what made it give up.
   void wait_until_ready();
+  bool is_connected() const { return connected_; }
   std::uint64_t first_step() const { return first_step_; }
   std::uint64_t global_step() const { return global_step_; }
   std::uint64_t lost(std::size_t shard) const;
@@ -71,10 +82,10 @@ class PsLink {
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Stopped {};
 
   void run();
   void connect();
+  std::vector<std::byte> read_message(Prologue& prologue);
   bool greet();
   void initialise(const Request& request);
   void take_reply_of_hello(const HelloReply& reply);
@@ -85,28 +96,25 @@ class PsLink {
   bool write_some();
   bool read_some();
   void take_reply();
+  void take_answer(const Answer& answer);
+  [[noreturn]] void ask_again(const std::string& why);
   void take_push_replies(const PushReplies& replies);
-  void begin_pull_payload();
-  bool read_pull_payload();
+  void take_pull_reply(const PullReply& reply);
+  void take_read_reply(ReadReply reply);
+  void begin_payload();
+  bool read_payload();
   void answer_front();
   void fail(const std::exception_ptr& error);
   void check_patience(const std::string& why);
 
-  // For the steps before requests flow: wait, but not beyond what the link has patience for.
-  void wait_for(int descriptor, short events, Clock::time_point until);
-  void write_all(std::span<const iovec> parts);
-  std::vector<std::byte> read_message(Prologue& prologue);
-  void read_all(std::span<std::byte> bytes);
-
   const int ps_;
   const PlacementPlan& plan_;
   const PsClientOptions& options_;
-  const tcp::GroupIdentity identity_;
   const std::string digest_;
-  std::optional<tcp::Encryption> encryption_;
-  std::string name_;
+  const std::string name_;
   Bell bell_;
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> connected_{false};
   std::atomic<std::uint64_t> first_step_{0};
   std::atomic<std::uint64_t> global_step_{0};
 
@@ -119,7 +127,8 @@ class PsLink {
   std::uint64_t lost_at_worst_ = 0;
 
   // The thread's own.
-  tcp::Channel channel_;
+  std::string place_;  // "ps 1 (10.0.0.2:4000)": where it was tried last
+  PsLine line_;
   std::unique_ptr<Request> first_values_;
   std::deque<std::unique_ptr<Request>> unanswered_;
   std::size_t to_send_ = 0;  // the first of them that is not sent whole
@@ -139,8 +148,15 @@ class PsLink {
   std::vector<std::byte> header_;
   std::size_t filled_ = 0;
   enum class Reading { kPrologue, kHeader, kPayload } reading_ = Reading::kPrologue;
-  PullReply pulled_ = {};
-  std::size_t entry_ = 0;
+  // What comes as the payload of a reply.
+  struct Part {
+    std::size_t shard = 0;
+    std::span<std::byte> to = {};
+    std::size_t wire_bytes = 0;  // fewer than `to` has: it comes in 16 bits
+    std::uint32_t crc = 0;
+  };
+  std::vector<Part> parts_;
+  std::size_t part_ = 0;
   std::uint32_t crc_ = 0;
   std::vector<std::byte> halves_;
   std::multimap<std::size_t, std::vector<std::byte>> spare_narrowed_;  // by size

@@ -52,6 +52,16 @@ int port_of(int socket) {
                                           : reinterpret_cast<sockaddr_in*>(&bound.storage)->sin_port);
 }
 
+PsServiceOptions checked(PsServiceOptions options) {
+  if (options.aggregate && (*options.aggregate == 0 || options.staleness != 0u)) {
+    throw InvalidArgument(
+        fmt::format("aggregate {}: expected at least 1 update for each step, and a staleness "
+                    "of 0",
+                    *options.aggregate));
+  }
+  return options;
+}
+
 }  // namespace
 
 struct PsService::Impl {
@@ -203,7 +213,10 @@ struct PsService::Impl {
 
   void look_around(Clock::time_point now) {
     if (!state.roll.expire(now) || !state.options.staleness) return;
-    if (state.ready) state.table.settle_whole_steps();
+    if (state.ready) {
+      state.table.settle_whole_steps();
+      state.catch_up();
+    }
     ring();
   }
 
@@ -212,6 +225,7 @@ struct PsService::Impl {
   void save_from_time_to_time() {
     const PsServiceOptions& options = state.options;
     Clock::time_point due = Clock::now() + options.snapshot_every;
+    bool failed = false;
     while (!stopping) {
       {
         std::unique_lock lock(saver_mutex);
@@ -219,13 +233,19 @@ struct PsService::Impl {
         saver_changed.wait_for(lock, pause, [&] { return stopping.load(); });
       }
       if (stopping || !state.filled) continue;
+      const std::uint64_t assignments = state.assignments;
       const bool many = state.table.updates() >= saved_updates + options.snapshot_updates ||
                         state.roll.all_finished().size() != saved_finished_count;
-      if (state.ready && !many && Clock::now() < due) continue;
-      if (const std::string error = save(); !error.empty() && !stopping) {
+      const bool asked_for = !state.ready || assignments != state.assignments_saved;
+      // A disk that is full is not tried, and complained about, all the time.
+      if (!asked_for && (!many || failed) && Clock::now() < due) continue;
+      const std::string error = save();
+      failed = !error.empty();
+      if (failed && !stopping) {
         log_warning("ps {}: a snapshot failed, the one before stays: {}", options.ps, error);
       }
       due = Clock::now() + options.snapshot_every;
+      if (state.assignments_saved.exchange(assignments) != assignments) ring();
       if (state.ready) continue;
       state.set_ready();
       ring();
@@ -236,14 +256,18 @@ struct PsService::Impl {
     const std::lock_guard lock(save_mutex);
     if (!state.filled) return {};
     const std::uint64_t updates = state.table.updates();
+    const std::uint64_t assignments = state.assignments;
     const std::set<int> finished = state.roll.all_finished();
-    if (updates == saved_updates && finished == saved_finished && snapshots->saved() > 0) return {};
+    const bool same = updates == saved_updates && finished == saved_finished &&
+                      assignments == saved_assignments && snapshots->saved() > 0;
+    if (same) return {};
     const Clock::time_point give_up = Clock::now() + std::chrono::seconds(60);
     const std::string error =
         snapshots->save(state.table, state.staging, finished, [&] { return Clock::now() > give_up; });
     if (error.empty()) {
       saved_updates = updates;
       saved_finished = finished;
+      saved_assignments = assignments;
       saved_finished_count = finished.size();
     }
     return error;
@@ -259,6 +283,7 @@ struct PsService::Impl {
   std::optional<Snapshots> snapshots;
   std::mutex save_mutex;  // of what is below
   std::set<int> saved_finished;
+  std::uint64_t saved_assignments = 0;
   std::atomic<std::uint64_t> saved_updates{0};
   std::atomic<std::size_t> saved_finished_count{0};
   std::mutex saver_mutex;
@@ -267,7 +292,7 @@ struct PsService::Impl {
 };
 
 PsService::PsService(ShardStore& store, PsServiceOptions options)
-    : impl_(std::make_unique<Impl>(store, std::move(options))) {}
+    : impl_(std::make_unique<Impl>(store, checked(std::move(options)))) {}
 
 PsService::~PsService() = default;
 
@@ -276,7 +301,7 @@ int PsService::port() const {
 }
 
 bool PsService::join(std::chrono::milliseconds timeout) {
-  return impl_->state.roll.wait_finished(timeout);
+  return impl_->state.roll.wait_until_over(timeout);
 }
 
 std::string PsService::save_snapshot() {

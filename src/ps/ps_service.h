@@ -23,12 +23,17 @@ struct PsServiceOptions {
   std::string key = {};
   bool encrypt = false;
 
-  // join() waits for so many to finish; bounded steps begin once so many have come.
+  // Bounded steps begin once so many have come.
   int workers = 1;
 
   // How far workers may run ahead of each other; see staleness.h. 0: their updates for a step are added in
   // the order of their numbers and applied once. None: nobody waits.
   std::optional<std::uint64_t> staleness = {};
+
+  // With staleness 0: a step is whole with so many pushes, and those of the other workers for it come too
+  // late (TensorFlow's SyncReplicasOptimizer with backup workers). Pushes are then added as they come. None:
+  // a step waits for all workers.
+  std::optional<std::size_t> aggregate = {};
 
   // Gradients that are infinite or not numbers: leave them out, and say so to the sender. Else apply them.
   bool reject_not_finite = false;
@@ -46,6 +51,8 @@ struct PsServiceOptions {
 
   // A worker whose connection broke holds up bounded steps for so long.
   std::chrono::milliseconds worker_grace{1000};
+  // One that stays away for so long will not come back; see join().
+  std::chrono::milliseconds absence{300'000};
   // A peer that stops in the middle of a message is dropped after this.
   std::chrono::milliseconds stall{30'000};
 };
@@ -84,7 +91,8 @@ struct PsCounters {
 class PsService {
  public:
   // Loads the newest whole snapshot, if there is one, and begins to serve. `store` must outlive it. Throws
-  // Unavailable if it cannot listen, NoUsableCheckpoint if there are snapshots but none that is whole.
+  // InvalidArgument for an `aggregate` that cannot be, Unavailable if it cannot listen, NoUsableCheckpoint if
+  // there are snapshots but none that is whole.
   PsService(ShardStore& store, PsServiceOptions options);
   // Closes all connections. What is newer than the last snapshot is saved.
   ~PsService();
@@ -92,7 +100,9 @@ class PsService {
 
   int port() const;
 
-  // Until all workers have finished. False after `timeout`.
+  // Until nobody needs it any more: the chief (worker 0) has finished, and no worker that has not is
+  // connected (or `absence` has passed); or every worker that came has finished or has been gone for
+  // `absence`, and at least one came. False after `timeout`.
   bool join(std::chrono::milliseconds timeout);
 
   // Now, if anything is newer than the last one. The error if it failed, else empty. Any thread.

@@ -39,13 +39,13 @@ class ShardStore {
   virtual ~ShardStore() = default;
 
   // Makes room for the shards that `plan` places on `ps`, forgetting what was there. `optimizer` says how
-  // they are to be updated, in a text that only the store and the chief understand. The service then fills
-  // values() (and, from a snapshot, calls restore_state()) before anything else is asked. Throws
-  // InvalidArgument, with one line for the chief, if it cannot serve such a model.
+  // they are to be updated, in a text that only the store and the chief understand. The service then calls
+  // restore_state() and fills values() before anything else is asked. Throws InvalidArgument, with one line
+  // for the chief, if it cannot serve such a model.
   virtual void create(const PlacementPlan& plan, int ps, const std::string& optimizer) = 0;
 
   // The memory of a shard, of exactly Shard::bytes bytes, row-major in the variable's dtype. It stays where
-  // it is until the next create(). The service writes to it only right after create().
+  // it is until the next create(). The service writes to it only right after create() or restore_state().
   virtual std::span<std::byte> values(std::size_t shard) = 0;
 
   // Changes values and state. The update's memory is the service's; the store must not keep it. If this
@@ -54,7 +54,8 @@ class ShardStore {
 
   // What a snapshot must hold beside the values. The bytes stay valid until the next apply() to this shard.
   virtual std::vector<StateTensor> state(std::size_t shard) = 0;
-  // What state() said when the snapshot was taken. Throws DataLoss if that cannot be.
+  // What state() said when a snapshot or a checkpoint was taken, by name. Nothing: as before the first
+  // update. Throws DataLoss if that cannot be; the shard must be unchanged then.
   virtual void restore_state(std::size_t shard, std::span<const StateTensor> state) = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "ps/shard_table.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
@@ -9,7 +10,9 @@
 
 #include "base/crc32c.h"
 #include "base/log.h"
-#include "comm/bfloat16.h"
+#include "ps/gradient_sum.h"
+#include "ps/limits.h"
+#include "ps/wire_values.h"
 #include "tandem/error.h"
 
 namespace tandem::internal::ps {
@@ -23,141 +26,7 @@ PushId id_of(const Push& push) {
           .closure_push = push.closure_push};
 }
 
-template <typename T>
-void add_to(std::span<std::byte> sum, std::span<const std::byte> values) {
-  T* to = reinterpret_cast<T*>(sum.data());
-  const T* from = reinterpret_cast<const T*>(values.data());
-  const std::size_t count = sum.size() / sizeof(T);
-  for (std::size_t i = 0; i < count; ++i) to[i] = to[i] + from[i];
-}
-
-void add_to(WireType type, std::span<std::byte> sum, std::span<const std::byte> values) {
-  if (type == WireType::kFloat32) add_to<float>(sum, values);
-  if (type == WireType::kFloat64) add_to<double>(sum, values);
-  if (type == WireType::kBfloat16) add_to<Bfloat16>(sum, values);
-}
-
-// Whether all exponents are below the one that infinities and NaNs have.
-template <typename Bits, Bits kExponent>
-bool exponents_are_below(std::span<const std::byte> values) {
-  const auto* bits = reinterpret_cast<const Bits*>(values.data());
-  const std::size_t count = values.size() / sizeof(Bits);
-  Bits found = 0;
-  for (std::size_t i = 0; i < count; ++i) found |= static_cast<Bits>((bits[i] & kExponent) == kExponent);
-  return found == 0;
-}
-
-// Copies and sums in one pass over memory: each block is still in the cache when its checksum is taken.
-std::uint32_t copy_with_crc(std::span<const std::byte> from, std::byte* to) {
-  constexpr std::size_t kBlock = std::size_t{64} << 10;
-  std::uint32_t crc = 0;
-  for (std::size_t at = 0; at < from.size(); at += kBlock) {
-    const std::size_t bytes = std::min(kBlock, from.size() - at);
-    std::memcpy(to + at, from.data() + at, bytes);
-    crc = crc32c(to + at, bytes, crc);
-  }
-  return crc;
-}
-
 }  // namespace
-
-std::optional<WireType> wire_type_of(const std::string& dtype) {
-  if (dtype == "F32") return WireType::kFloat32;
-  if (dtype == "F64") return WireType::kFloat64;
-  if (dtype == "BF16") return WireType::kBfloat16;
-  return std::nullopt;
-}
-
-bool all_finite(WireType type, std::span<const std::byte> values) {
-  if (type == WireType::kFloat32) return exponents_are_below<std::uint32_t, 0x7f800000>(values);
-  if (type == WireType::kFloat64) return exponents_are_below<std::uint64_t, 0x7ff0000000000000>(values);
-  return exponents_are_below<std::uint16_t, 0x7f80>(values);
-}
-
-void to_bfloat16(std::span<const std::byte> floats, std::span<std::byte> halves) {
-  const auto* from = reinterpret_cast<const float*>(floats.data());
-  auto* to = reinterpret_cast<Bfloat16*>(halves.data());
-  for (std::size_t i = 0; i < halves.size() / sizeof(Bfloat16); ++i) to[i] = Bfloat16(from[i]);
-}
-
-void from_bfloat16(std::span<const std::byte> halves, std::span<std::byte> floats) {
-  const auto* from = reinterpret_cast<const Bfloat16*>(halves.data());
-  auto* to = reinterpret_cast<float*>(floats.data());
-  for (std::size_t i = 0; i < halves.size() / sizeof(Bfloat16); ++i) to[i] = static_cast<float>(from[i]);
-}
-
-// Of the pushes of a step so far. Rows stay rows until something dense comes.
-struct ShardTable::Sum {
-  PayloadKind kind = PayloadKind::kNothing;
-  std::vector<std::int64_t> rows = {};
-  std::vector<std::byte> values = {};  // keeps its room from step to step
-  double learning_rate = 0;            // of the first worker
-
-  void clear() {
-    kind = PayloadKind::kNothing;
-    rows.clear();
-  }
-
-  void add(WireType type, std::size_t whole_bytes, std::size_t row_bytes, PayloadKind added,
-           std::span<const std::int64_t> row_ids, std::span<const std::byte> more) {
-    if (added == PayloadKind::kNothing) return;
-    if (kind == PayloadKind::kNothing) {
-      kind = added;
-      rows.assign(row_ids.begin(), row_ids.end());
-      values.assign(more.begin(), more.end());
-      return;
-    }
-    if (kind == PayloadKind::kRows && added == PayloadKind::kDense) spread(whole_bytes, row_bytes);
-    if (added == PayloadKind::kDense) {
-      add_to(type, values, more);
-    } else if (kind == PayloadKind::kDense) {
-      for (std::size_t i = 0; i < row_ids.size(); ++i) {
-        add_to(type, row(static_cast<std::size_t>(row_ids[i]), row_bytes),
-               more.subspan(i * row_bytes, row_bytes));
-      }
-    } else {
-      merge(type, row_bytes, row_ids, more);
-    }
-  }
-
- private:
-  std::span<std::byte> row(std::size_t index, std::size_t row_bytes) {
-    return std::span(values).subspan(index * row_bytes, row_bytes);
-  }
-
-  void spread(std::size_t whole_bytes, std::size_t row_bytes) {
-    std::vector<std::byte> dense(whole_bytes);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      std::ranges::copy(row(i, row_bytes), dense.begin() + rows[i] * static_cast<std::int64_t>(row_bytes));
-    }
-    values = std::move(dense);
-    rows.clear();
-    kind = PayloadKind::kDense;
-  }
-
-  void merge(WireType type, std::size_t row_bytes, std::span<const std::int64_t> row_ids,
-             std::span<const std::byte> more) {
-    std::vector<std::int64_t> both_rows;
-    std::vector<std::byte> both;
-    std::size_t a = 0;
-    std::size_t b = 0;
-    while (a < rows.size() || b < row_ids.size()) {
-      const bool from_a = b == row_ids.size() || (a < rows.size() && rows[a] <= row_ids[b]);
-      const bool from_both = from_a && b < row_ids.size() && a < rows.size() && rows[a] == row_ids[b];
-      both_rows.push_back(from_a ? rows[a] : row_ids[b]);
-      const std::span<const std::byte> source =
-          from_a ? std::span<const std::byte>(row(a, row_bytes)) : more.subspan(b * row_bytes, row_bytes);
-      both.insert(both.end(), source.begin(), source.end());
-      if (from_both) {
-        add_to(type, std::span(both).last(row_bytes), more.subspan(b * row_bytes, row_bytes));
-      }
-      a += from_a ? 1 : 0;
-      b += !from_a || from_both ? 1 : 0;
-    }
-    rows = std::move(both_rows);
-    values = std::move(both);
-  }
-};
 
 // A push whose step is not whole yet.
 struct ShardTable::Held {
@@ -180,7 +49,7 @@ struct ShardTable::Place {
 
   WholeStep whole = WholeStep();
   std::map<int, Held> held = {};
-  Sum sum = {};
+  GradientSum sum = {};
 
   std::size_t wire_bytes(WireType wanted) const {
     return shard->bytes / wire_type_bytes(type) * wire_type_bytes(wanted);
@@ -206,6 +75,7 @@ void ShardTable::create(const PlacementPlan& plan, int ps, const std::string& op
     places[id] = std::make_unique<Place>();
     places[id]->id = id;
     places[id]->type = *type;
+    places[id]->whole = WholeStep(0, options_.aggregate);
     places[id]->row_bytes = shard.rows() > 0 ? shard.bytes / static_cast<std::uint64_t>(shard.rows()) : 0;
   }
   store_.create(plan, ps, optimizer);
@@ -295,8 +165,10 @@ ShardTable::Fault ShardTable::check(const Pull::Entry& entry) const {
   return {};
 }
 
-// Whether every live worker before this one has been added.
+// Whether every live worker before this one has been added. Where not all of them count, which ones do is a
+// matter of chance, and so is the order.
 bool ShardTable::is_due(const Place& place, int worker) const {
+  if (options_.aggregate) return true;
   for (const int other : busy_(place.whole.step())) {
     if (other >= worker) break;
     if (!place.held.contains(other)) return false;
@@ -323,7 +195,7 @@ ShardTable::Go ShardTable::begin(const Push& push, const Push::Entry& entry) {
   if (push.step > place.whole.step()) {
     // The ps has forgotten steps that the workers have not.
     if (!place.held.empty()) return Go::kEarly;
-    place.whole = WholeStep(push.step);
+    place.whole = WholeStep(push.step, options_.aggregate);
   }
   if (const auto held = place.held.find(id.worker); held != place.held.end()) {
     if (held->second.id.incarnation == id.incarnation && held->second.id.seq == id.seq) return Go::kDiscard;
@@ -383,7 +255,11 @@ void ShardTable::hold(Place& place, const Push& push, const Push::Entry& entry,
                       std::span<const std::int64_t> row_ids, std::span<const std::byte> values) {
   const int worker = static_cast<int>(push.worker);
   if (place.held.contains(worker)) return;
-  if (place.whole.offer(worker, push.step) != WholeStep::Offer::kHeld) return;
+  if (place.whole.offer(worker, push.step) != WholeStep::Offer::kHeld) {
+    // The step became whole while this one was on its way.
+    place.ledger.record(id_of(push), {.status = Status::kLate, .version = place.version});
+    return;
+  }
   Held held{.id = id_of(push)};
   if (options_.reject_not_finite && entry.kind != PayloadKind::kNothing && !all_finite(place.type, values)) {
     held.status = Status::kRejected;
@@ -391,7 +267,8 @@ void ShardTable::hold(Place& place, const Push& push, const Push::Entry& entry,
         fmt::format("the gradient of {} has values that are not finite", plan_->shard_name(place.id));
   } else {
     if (place.sum.kind == PayloadKind::kNothing) place.sum.learning_rate = push.learning_rate;
-    place.sum.add(place.type, place.shard->bytes, place.row_bytes, entry.kind, row_ids, values);
+    place.sum.add({.type = place.type, .bytes = place.shard->bytes, .row_bytes = place.row_bytes}, entry.kind,
+                  row_ids, values);
   }
   place.held.emplace(worker, held);
 }
@@ -435,6 +312,16 @@ bool ShardTable::settle_whole_steps() {
     any |= settle_if_whole(place);
   }
   return any;
+}
+
+std::uint64_t ShardTable::whole_step() const {
+  std::optional<std::uint64_t> least;
+  for (const std::size_t id : ids_) {
+    const Place& place = at(id);
+    const std::lock_guard lock(at(id).mutex);
+    least = std::min(least.value_or(place.whole.step()), place.whole.step());
+  }
+  return least.value_or(0);
 }
 
 std::optional<PushReplies::Entry> ShardTable::settled(const Push& push, const Push::Entry& entry) {
@@ -524,6 +411,86 @@ std::shared_ptr<const ShardCopy> ShardTable::copy_rows(const Pull::Entry& entry,
   return copy;
 }
 
+ShardTable::Fault ShardTable::check(std::span<const ShardTensor> tensors) const {
+  auto id = ids_.begin();
+  std::uint64_t state_bytes = 0;
+  for (const ShardTensor& tensor : tensors) {
+    if (!tensor.name.empty()) {
+      state_bytes += tensor.payload_bytes();
+      if (state_bytes <= most_state_bytes(plan_->shards()[tensor.shard].bytes)) continue;
+      return {Status::kMalformed,
+              fmt::format("{} comes with {} bytes of state and more, for {} of values",
+                          plan_->shard_name(tensor.shard), state_bytes, plan_->shards()[tensor.shard].bytes)};
+    }
+    state_bytes = 0;
+    if (id == ids_.end() || *id++ != tensor.shard) {
+      return {Status::kMalformed, fmt::format("the values are of other shards than those of ps {}", ps_)};
+    }
+    const auto& variable =
+        plan_->variables()[static_cast<std::size_t>(plan_->shards()[tensor.shard].variable)];
+    if (tensor.dtype != variable.dtype || tensor.shape != plan_->shard_shape(tensor.shard)) {
+      return {Status::kMalformed,
+              fmt::format("{} is {} [{}]: values of {} [{}] were sent", plan_->shard_name(tensor.shard),
+                          variable.dtype, fmt::join(plan_->shard_shape(tensor.shard), ", "), tensor.dtype,
+                          fmt::join(tensor.shape, ", "))};
+    }
+  }
+  if (id == ids_.end()) return {};
+  return {Status::kMalformed, fmt::format("the values of {} are missing", plan_->shard_name(*id))};
+}
+
+ShardTable::Fault ShardTable::assign(std::size_t shard, std::span<const std::byte> values,
+                                     std::span<const StateTensor> state,
+                                     std::optional<std::uint64_t> updates) {
+  Place& place = at(shard);
+  const std::lock_guard lock(place.mutex);
+  try {
+    store_.restore_state(shard, state);
+  } catch (const std::exception& error) {
+    return {Status::kMalformed, fmt::format("{}: {}", plan_->shard_name(shard), error.what())};
+  }
+  std::ranges::copy(values, store_.values(shard).begin());
+  ++place.version;
+  for (auto& copy : place.copies) copy.reset();
+  if (updates) place.updates = *updates;
+  return {};
+}
+
+std::size_t ShardTable::bytes_with_state(std::size_t shard) {
+  Place& place = at(shard);
+  const std::lock_guard lock(place.mutex);
+  std::size_t bytes = place.shard->bytes;
+  for (const StateTensor& tensor : store_.state(shard)) bytes += tensor.bytes.size();
+  return bytes;
+}
+
+std::shared_ptr<const ShardCopy> ShardTable::copy_with_state(std::size_t shard, Staging::Buffer& buffer,
+                                                             std::vector<ShardTensor>& tensors) {
+  Place& place = at(shard);
+  const std::lock_guard lock(place.mutex);
+  const auto& variable = plan_->variables()[static_cast<std::size_t>(place.shard->variable)];
+  std::vector<StateTensor> all = store_.state(shard);
+  std::ranges::sort(all, {}, &StateTensor::name);
+  all.insert(all.begin(), {{}, variable.dtype, plan_->shard_shape(shard), store_.values(shard)});
+  std::size_t bytes = 0;
+  for (const StateTensor& tensor : all) bytes += tensor.bytes.size();
+  if (bytes != buffer.bytes().size()) return nullptr;
+  const auto copy = std::make_shared<ShardCopy>();
+  copy->version = place.version;
+  copy->buffer = std::move(buffer);
+  std::byte* to = copy->buffer.bytes().data();
+  for (StateTensor& tensor : all) {
+    const std::uint32_t crc = copy_with_crc(tensor.bytes, to);
+    to += tensor.bytes.size();
+    tensors.push_back({.shard = static_cast<std::uint32_t>(shard),
+                       .name = std::move(tensor.name),
+                       .dtype = std::move(tensor.dtype),
+                       .shape = std::move(tensor.shape),
+                       .crc = crc});
+  }
+  return copy;
+}
+
 std::uint64_t ShardTable::version(std::size_t shard) const {
   Place& place = at(shard);
   const std::lock_guard lock(place.mutex);
@@ -561,7 +528,7 @@ void ShardTable::restore(std::size_t shard, const Saved& saved) {
   place.ledger = PushLedger::from_bytes(saved.ledger);
   place.version = saved.version;
   place.updates = saved.updates;
-  place.whole = WholeStep(saved.step);
+  place.whole = WholeStep(saved.step, options_.aggregate);
   store_.restore_state(shard, saved.state);
 }
 

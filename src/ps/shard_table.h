@@ -23,6 +23,8 @@ namespace tandem::internal::ps {
 struct ShardTableOptions {
   // The updates of all live workers for a step are added, in the order of their numbers, and applied once.
   bool whole_steps = false;
+  // Then: with so many of them; see WholeStep. They are added as they come.
+  std::optional<std::size_t> aggregate = {};
 
   // Leave out gradients that are infinite or not numbers. Else they are applied, as TensorFlow does.
   bool reject_not_finite = false;
@@ -56,7 +58,7 @@ class ShardTable {
   // Of this ps, ascending.
   const std::vector<std::size_t>& ids() const { return ids_; }
   bool holds(std::size_t shard) const { return find(shard) != nullptr; }
-  // Where its first values go. Only before it is ready.
+  // Where the values of a snapshot go. Only before it is ready.
   std::span<std::byte> memory(std::size_t shard) { return store_.values(shard); }
   WireType type(std::size_t shard) const;
 
@@ -71,6 +73,8 @@ class ShardTable {
   };
   Fault check(const Push::Entry& entry) const;
   Fault check(const Pull::Entry& entry) const;
+  // Of tensors for all shards here.
+  Fault check(std::span<const ShardTensor> tensors) const;
 
   // What to do with the next bytes of a push.
   enum class Go {
@@ -92,6 +96,8 @@ class ShardTable {
 
   // The workers that live have changed: a step may be whole now. True if one was.
   bool settle_whole_steps();
+  // The step that all shards here have come to, with whole steps.
+  std::uint64_t whole_step() const;
   void settle_closures_below(std::uint64_t id);
 
   // A copy of the newest version, if somebody has one.
@@ -103,8 +109,19 @@ class ShardTable {
   std::shared_ptr<const ShardCopy> copy_rows(const Pull::Entry& entry, std::span<const std::int64_t> row_ids,
                                              Staging::Buffer buffer);
   std::uint64_t version(std::size_t shard) const;
-  // Updates that the first shard here has seen, one per worker and step (with whole steps: one per step).
+  // Updates that the first shard here has seen, one per worker and step (with whole steps: one per step),
+  // counted from what assign() said.
   std::uint64_t updates() const;
+
+  // Other values and state, which have been checked, as a new version; pushes count as settled as before. A
+  // fault if the store refuses the state: nothing is changed then.
+  Fault assign(std::size_t shard, std::span<const std::byte> values, std::span<const StateTensor> state,
+               std::optional<std::uint64_t> updates);
+  // All of a shard as it is at one version: values, then state by name, in a buffer of bytes_with_state().
+  // Nothing, and the buffer stays, if the state has grown meanwhile.
+  std::size_t bytes_with_state(std::size_t shard);
+  std::shared_ptr<const ShardCopy> copy_with_state(std::size_t shard, Staging::Buffer& buffer,
+                                                   std::vector<ShardTensor>& tensors);
 
   // For snapshots: calls `use` under the shard's lock.
   struct Saved {
@@ -122,7 +139,6 @@ class ShardTable {
   void restore(std::size_t shard, const Saved& saved);
 
  private:
-  struct Sum;
   struct Held;
   struct Place;
 
@@ -145,12 +161,5 @@ class ShardTable {
   std::vector<std::size_t> ids_;
   std::vector<std::unique_ptr<Place>> places_;  // by id; null: on another ps
 };
-
-// The type in which values of a variable travel; nothing if gradients of such a dtype do not.
-std::optional<WireType> wire_type_of(const std::string& dtype);
-
-bool all_finite(WireType type, std::span<const std::byte> values);
-void to_bfloat16(std::span<const std::byte> floats, std::span<std::byte> halves);
-void from_bfloat16(std::span<const std::byte> halves, std::span<std::byte> floats);
 
 }  // namespace tandem::internal::ps

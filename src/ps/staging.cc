@@ -71,8 +71,7 @@ std::uint64_t Staging::budget() const {
 }
 
 // Lets kept buffers go, the largest first, until so many bytes more fit.
-bool Staging::make_room(std::uint64_t bytes) {
-  if (used_ - kept_bytes_ + bytes > budget_) return false;
+void Staging::make_room(std::uint64_t bytes) {
   while (used_ + bytes > budget_ && !kept_.empty()) {
     const auto largest = std::prev(kept_.end());
     release(largest->second, largest->first);
@@ -80,7 +79,6 @@ bool Staging::make_room(std::uint64_t bytes) {
     kept_bytes_ -= largest->first;
     kept_.erase(largest);
   }
-  return true;
 }
 
 Staging::Buffer Staging::make(std::size_t size) {

@@ -60,7 +60,7 @@ class Staging {
 
  private:
   void give_back(std::byte* data, std::size_t room);
-  bool make_room(std::uint64_t bytes);
+  void make_room(std::uint64_t bytes);
   Buffer make(std::size_t size);
   static std::byte* allocate(std::size_t room);
   static void release(std::byte* data, std::size_t room);

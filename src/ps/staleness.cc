@@ -24,6 +24,11 @@ void WorkerClocks::finished(int worker, std::uint64_t step) {
   last_slowest_ = slowest();
 }
 
+void WorkerClocks::catch_up(std::uint64_t step) {
+  for (auto& [worker, clock] : clocks_) clock = std::max(clock, step);
+  last_slowest_ = slowest();
+}
+
 bool WorkerClocks::may_start(int worker, std::uint64_t step) const {
   if (!clocks_.contains(worker)) return false;
   return !staleness_ || step <= slowest() || step - slowest() <= *staleness_;

@@ -29,6 +29,9 @@ class WorkerClocks {
   // Has finished all steps up to this one. Of a worker that is not there, and of old steps: nothing happens.
   void finished(int worker, std::uint64_t step);
 
+  // Everybody has finished all steps before this one: there was no need to wait for the rest.
+  void catch_up(std::uint64_t step);
+
   // No for a worker that is not there.
   bool may_start(int worker, std::uint64_t step) const;
 

@@ -3,24 +3,31 @@
 #include <fmt/format.h>
 
 #include <cassert>
-#include <cmath>
 #include <cstring>
 #include <type_traits>
 
 #include "base/crc32c.h"
 #include "base/utf8.h"
+#include "checkpoint/safetensors.h"
 #include "ps/byte_codec.h"
 #include "ps/limits.h"
-#include "ps/push_ledger.h"
+#include "ps/wire_faults.h"
 #include "tandem/error.h"
 
 namespace tandem::internal::ps {
 namespace {
 
 constexpr std::array<char, 4> kMagic{'T', 'P', 'S', '1'};
-constexpr std::size_t kDigestDigits = 64;
-// Entries have 32 bytes; the rest of any message fits beside them.
+constexpr std::size_t kLongestDtype = 8;
+// Entries have 32 bytes, those of whole shards about twice as many; the rest of any message fits beside them.
 constexpr std::size_t kLargestHeader = kMostShards * 32 + 4096;
+constexpr std::size_t kLargestTensorHeader = kMostShardTensors * 64;
+
+std::size_t largest_header(MessageKind kind) {
+  const bool has_tensors =
+      kind == MessageKind::kInitialise || kind == MessageKind::kReadReply || kind == MessageKind::kAssign;
+  return has_tensors ? kLargestTensorHeader : kLargestHeader;
+}
 
 // How the prologue lies in memory.
 struct RawPrologue {
@@ -68,10 +75,17 @@ template <>
 constexpr MessageKind kKindOf<Finished> = MessageKind::kFinished;
 template <>
 constexpr MessageKind kKindOf<Answer> = MessageKind::kAnswer;
+template <>
+constexpr MessageKind kKindOf<Read> = MessageKind::kRead;
+template <>
+constexpr MessageKind kKindOf<ReadReply> = MessageKind::kReadReply;
+template <>
+constexpr MessageKind kKindOf<Assign> = MessageKind::kAssign;
 
 const char* kind_name(MessageKind kind) {
-  constexpr std::array kNames{"hello",      "hello reply", "push",     "push reply", "pull",
-                              "pull reply", "initialise",  "finished", "answer"};
+  constexpr std::array kNames{"hello",  "hello reply", "push",       "push reply",
+                              "pull",   "pull reply",  "initialise", "finished",
+                              "answer", "read",        "read reply", "shard assignment"};
   return kNames[static_cast<std::size_t>(kind) - 1];
 }
 
@@ -91,163 +105,9 @@ void incarnation_fields(auto& codec, auto& incarnation) {
   codec(incarnation.low);
 }
 
-bool is_one_line(std::string_view text) {
-  return is_utf8(text) &&
-         std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) >= ' ' && c != 0x7f; });
-}
-
-// What is wrong with a message, or nothing. The sizes have been checked; these are the values.
-
-const char* fault_of_sender(std::uint32_t worker, const Incarnation& incarnation) {
-  if (worker >= kMostWorkers) return "the worker's number is too large";
-  if (!incarnation) return "the worker has no incarnation";
-  return nullptr;
-}
-
-template <typename Entry>
-const char* fault_of_order(const std::vector<Entry>& entries) {
-  const auto not_after = [](const Entry& a, const Entry& b) { return a.shard >= b.shard; };
-  if (std::ranges::adjacent_find(entries, not_after) != entries.end()) return "the shards do not ascend";
-  if (!entries.empty() && entries.back().shard >= kMostShards) return "a shard's number is too large";
-  return nullptr;
-}
-
-bool is_valid(WireType type) {
-  return type <= WireType::kBfloat16;
-}
-
-const char* fault_of(const Push::Entry& entry) {
-  if (!is_valid(entry.type)) return "an entry is of an unknown type";
-  if (entry.count > kMostElements || entry.rows > kMostElements) return "an entry is too large";
-  switch (entry.kind) {
-    case PayloadKind::kNothing:
-      return entry.rows != 0 || entry.count != 0 || entry.crc != 0 ? "an entry without payload has a size"
-                                                                   : nullptr;
-    case PayloadKind::kDense:
-      return entry.rows != 0 ? "a dense entry has rows" : nullptr;
-    case PayloadKind::kRows:
-      return entry.rows == 0 || entry.count % entry.rows != 0 ? "an entry's values are not whole rows"
-                                                              : nullptr;
-  }
-  return "an entry is of an unknown kind";
-}
-
-const char* fault_of(const Pull::Entry& entry) {
-  if (!is_valid(entry.type)) return "an entry is of an unknown type";
-  if (entry.known_version > kMostSeq) return "a version is too large";
-  if (entry.kind == PayloadKind::kDense) {
-    return entry.rows != 0 || entry.crc != 0 ? "a dense entry has rows" : nullptr;
-  }
-  if (entry.kind != PayloadKind::kRows) return "an entry is of an unknown kind";
-  return entry.rows == 0 || entry.rows > kMostElements ? "an entry has no rows or too many" : nullptr;
-}
-
-const char* fault_of(const PullReply::Entry& entry) {
-  if (!is_valid(entry.type)) return "an entry is of an unknown type";
-  if (entry.kind > PayloadKind::kRows) return "an entry is of an unknown kind";
-  if (entry.status > kLastStatus) return "an entry has an unknown status";
-  if (entry.count > kMostElements || entry.version > kMostSeq) return "an entry is too large";
-  const bool empty = entry.kind == PayloadKind::kNothing;
-  if (empty && (entry.count != 0 || entry.crc != 0)) return "an entry without payload has a size";
-  if (!empty && entry.status != Status::kApplied) return "an entry that was refused has values";
-  return nullptr;
-}
-
-const char* fault_of(const PushReplies::Entry& entry) {
-  if (entry.status > kLastStatus) return "an entry has an unknown status";
-  if (entry.version > kMostSeq || entry.last_seq > kMostSeq || entry.durable_seq > entry.last_seq) {
-    return "an entry's numbers cannot be";
-  }
-  return nullptr;
-}
-
-const char* fault_of(const HelloReply::Entry& entry) {
-  const bool possible =
-      entry.version <= kMostSeq && entry.last_seq <= kMostSeq && entry.lost <= entry.last_seq;
-  return possible ? nullptr : "an entry's numbers cannot be";
-}
-
-template <typename Entry>
-const char* fault_of(const std::vector<Entry>& entries) {
-  if (const char* fault = fault_of_order(entries)) return fault;
-  for (const Entry& entry : entries) {
-    if (const char* fault = fault_of(entry)) return fault;
-  }
-  return nullptr;
-}
-
-const char* fault_of(const Hello& hello) {
-  if (const char* fault = fault_of_sender(hello.worker, hello.incarnation)) return fault;
-  if (hello.plan_digest.size() != kDigestDigits ||
-      hello.plan_digest.find_first_not_of("0123456789abcdef") != std::string::npos) {
-    return "the plan's digest is none";
-  }
-  if (hello.oldest_seq < 1 || hello.oldest_seq > kMostSeq || hello.step > kMostSeq)
-    return "a number is too large";
-  return nullptr;
-}
-
-const char* fault_of(const HelloReply& reply) {
-  if (reply.status > kLastStatus) return "the status is unknown";
-  if (reply.step > kMostSeq || reply.global_step > kMostSeq) return "a number is too large";
-  if (!is_one_line(reply.message)) return "the text is not one line";
-  return fault_of(reply.shards);
-}
-
-const char* fault_of(const Push& push) {
-  if (const char* fault = fault_of_sender(push.worker, push.incarnation)) return fault;
-  if (push.seq < 1 || push.seq > kMostSeq || push.closure > kMostSeq || push.closures_settled > kMostSeq ||
-      push.step > kMostSeq) {
-    return "a number is too large, or seq is 0";
-  }
-  if (push.closure_push >= kMostClosurePushes || (push.closure == 0 && push.closure_push != 0)) {
-    return "a closure has too many pushes";
-  }
-  if (!std::isfinite(push.learning_rate)) return "the learning rate is not finite";
-  if (push.entries.empty()) return "it is for no shard";
-  return fault_of(push.entries);
-}
-
-const char* fault_of(const PushReplies& reply) {
-  if (reply.seq > kMostSeq || reply.global_step > kMostSeq) return "a number is too large";
-  if (!is_one_line(reply.message)) return "the text is not one line";
-  return fault_of(reply.entries);
-}
-
-const char* fault_of(const Pull& pull) {
-  if (const char* fault = fault_of_sender(pull.worker, pull.incarnation)) return fault;
-  if (pull.step > kMostSeq) return "a number is too large";
-  if (pull.entries.empty()) return "it is for no shard";
-  return fault_of(pull.entries);
-}
-
-const char* fault_of(const PullReply& reply) {
-  if (!is_one_line(reply.message)) return "the text is not one line";
-  return fault_of(reply.entries);
-}
-
-const char* fault_of(const Initialise& message) {
-  if (const char* fault = fault_of_sender(message.worker, message.incarnation)) return fault;
-  if (message.plan_bytes > kLongestPlanText || message.optimizer_bytes > kLongestOptimizerText) {
-    return "a text is too long";
-  }
-  if (std::ranges::any_of(message.entries, [](const auto& e) { return e.kind != PayloadKind::kDense; })) {
-    return "an entry is not dense";
-  }
-  return fault_of(message.entries);
-}
-
-const char* fault_of(const Finished& message) {
-  return fault_of_sender(message.worker, message.incarnation);
-}
-
-const char* fault_of(const Answer& answer) {
-  if (answer.status > kLastStatus) return "the status is unknown";
-  return is_one_line(answer.message) ? nullptr : "the text is not one line";
-}
-
-// Of all entries. Cannot overflow: 2^18 entries of at most 2^40 rows and values of 8 bytes.
-static_assert(kMostShards <= std::size_t{1} << 18 && kMostElements <= std::uint64_t{1} << 40);
+// Of all entries. Cannot overflow: 2^18 entries of at most 2^40 rows and values of 8 bytes, or 2^20 tensors.
+static_assert(kMostShards <= std::size_t{1} << 18 && kMostElements <= std::uint64_t{1} << 40 &&
+              kMostShardTensors <= std::size_t{1} << 20);
 
 template <typename Message>
 std::uint64_t payload_of(const Message& message) {
@@ -344,6 +204,7 @@ void PushReplies::Entry::fields(auto& codec, auto& self) {
 
 void PushReplies::fields(auto& codec, auto& self) {
   codec(self.seq);
+  codec(self.step);
   codec(self.global_step);
   codec.list(self.entries, kMostShards);
   codec.text(self.message, kLongestMessageText);
@@ -380,17 +241,52 @@ void PullReply::Entry::fields(auto& codec, auto& self) {
 }
 
 void PullReply::fields(auto& codec, auto& self) {
+  codec(self.global_step);
   codec.list(self.entries, kMostShards);
   codec.text(self.message, kLongestMessageText);
+}
+
+std::uint64_t ShardTensor::payload_bytes() const {
+  return tensor_bytes(dtype, shape).value_or(0);
+}
+
+void ShardTensor::fields(auto& codec, auto& self) {
+  codec(self.shard);
+  codec.text(self.name, kLongestStateName);
+  codec.text(self.dtype, kLongestDtype);
+  codec.numbers(self.shape, kMostDimensions);
+  codec(self.crc);
 }
 
 void Initialise::fields(auto& codec, auto& self) {
   codec(self.worker);
   incarnation_fields(codec, self.incarnation);
+  codec(self.global_step);
   codec(self.plan_bytes);
   codec(self.optimizer_bytes);
   codec(self.texts_crc);
-  codec.list(self.entries, kMostShards);
+  codec.list(self.entries, kMostShardTensors);
+}
+
+void Read::fields(auto& codec, auto& self) {
+  codec(self.worker);
+  incarnation_fields(codec, self.incarnation);
+  codec(self.shard);
+}
+
+void ReadReply::fields(auto& codec, auto& self) {
+  codec(self.status);
+  codec(self.version);
+  codec.list(self.entries, kMostShardTensors);
+  codec.text(self.message, kLongestMessageText);
+}
+
+void Assign::fields(auto& codec, auto& self) {
+  codec(self.worker);
+  incarnation_fields(codec, self.incarnation);
+  flag(codec, self.has_global_step);
+  codec(self.global_step);
+  codec.list(self.entries, kMostShardTensors);
 }
 
 void Finished::fields(auto& codec, auto& self) {
@@ -400,6 +296,7 @@ void Finished::fields(auto& codec, auto& self) {
 
 void Answer::fields(auto& codec, auto& self) {
   codec(self.status);
+  flag(codec, self.before);
   codec.text(self.message, kLongestMessageText);
 }
 
@@ -415,12 +312,13 @@ Prologue parse_prologue(std::span<const std::byte, kPrologueBytes> bytes, std::u
                           .crc = raw.crc,
                           .payload_bytes = raw.payload_bytes};
   if (raw.magic != kMagic) throw InvalidArgument("not a message of a parameter server");
-  if (raw.kind < 1 || prologue.kind > MessageKind::kAnswer || raw.zeros != std::array<std::uint8_t, 3>{}) {
+  if (raw.kind < 1 || prologue.kind > kLastKind || raw.zeros != std::array<std::uint8_t, 3>{}) {
     throw InvalidArgument(fmt::format("a message of an unknown kind ({})", raw.kind));
   }
-  if (prologue.header_bytes > kLargestHeader) {
+  if (prologue.header_bytes > largest_header(prologue.kind)) {
     throw InvalidArgument(fmt::format("a {} with a header of {} bytes: expected at most {}",
-                                      kind_name(prologue.kind), prologue.header_bytes, kLargestHeader));
+                                      kind_name(prologue.kind), prologue.header_bytes,
+                                      largest_header(prologue.kind)));
   }
   if (prologue.payload_bytes > most_payload) {
     throw InvalidArgument(fmt::format("a {} with {} bytes of tensors: expected at most {}",
@@ -457,6 +355,9 @@ template PullReply decode(const Prologue&, std::span<const std::byte>);
 template Initialise decode(const Prologue&, std::span<const std::byte>);
 template Finished decode(const Prologue&, std::span<const std::byte>);
 template Answer decode(const Prologue&, std::span<const std::byte>);
+template Read decode(const Prologue&, std::span<const std::byte>);
+template ReadReply decode(const Prologue&, std::span<const std::byte>);
+template Assign decode(const Prologue&, std::span<const std::byte>);
 
 std::string encode(const Hello& message) {
   return encode_any(message);
@@ -485,6 +386,15 @@ std::string encode(const Finished& message) {
 }
 std::string encode(const Answer& message) {
   return encode_with_text(message);
+}
+std::string encode(const Read& message) {
+  return encode_any(message);
+}
+std::string encode(const ReadReply& message) {
+  return encode_with_text(message);
+}
+std::string encode(const Assign& message) {
+  return encode_any(message);
 }
 
 std::uint32_t payload_crc(const PayloadSpans& payload) {

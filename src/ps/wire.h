@@ -33,7 +33,11 @@ enum class MessageKind : std::uint8_t {
   kInitialise,
   kFinished,
   kAnswer,
+  kRead,
+  kReadReply,
+  kAssign,
 };
+inline constexpr MessageKind kLastKind = MessageKind::kAssign;
 
 inline constexpr std::size_t kPrologueBytes = 24;
 inline constexpr std::size_t kLongestMessageText = 1000;
@@ -145,6 +149,7 @@ struct PushReplies {
     static void fields(auto& codec, auto& self);
   };
   std::uint64_t seq = 0;
+  std::uint64_t step = 0;         // to go on with; 0: the push is not settled
   std::uint64_t global_step = 0;  // as in HelloReply, after this push
   std::vector<Entry> entries = {};
   std::string message = {};  // about the first entry that was not taken, in one line
@@ -189,23 +194,71 @@ struct PullReply {
     static constexpr std::size_t kBytes = 32;
     static void fields(auto& codec, auto& self);
   };
+  std::uint64_t global_step = 0;  // as in HelloReply, when it was answered
   std::vector<Entry> entries = {};
   std::string message = {};
 
   static void fields(auto& codec, auto& self);
 };
 
-// The chief's, before the first hello is admitted: what the model is, and its first values. The payload
-// begins with two texts, the plan as JSON and what the store knows as the optimizer; the values follow.
+// A tensor of a shard as a whole: its values, or a piece of its optimizer's state. A shard travels as its
+// values, and then its state in the order of the names.
+struct ShardTensor {
+  std::uint32_t shard = 0;
+  std::string name = {};   // empty: the values; else as StateTensor has it
+  std::string dtype = {};  // as safetensors names it
+  std::vector<std::int64_t> shape = {};
+  std::uint32_t crc = 0;  // CRC-32C
+
+  // 0 for a dtype or shape that cannot be.
+  std::uint64_t payload_bytes() const;
+
+  static constexpr std::size_t kBytes = 16;
+  static void fields(auto& codec, auto& self);
+};
+
+// The chief's, before the first hello is admitted: what the model is, and what it begins with. The payload
+// begins with two texts, the plan as JSON and what the store knows as the optimizer; the tensors follow.
 struct Initialise {
   std::uint32_t worker = 0;
   Incarnation incarnation = {};
+  std::uint64_t global_step = 0;
   std::uint32_t plan_bytes = 0;
   std::uint32_t optimizer_bytes = 0;
   std::uint32_t texts_crc = 0;
-  std::vector<Push::Entry> entries = {};  // kDense: each shard of this ps, in its own type
+  std::vector<ShardTensor> entries = {};  // each shard of this ps, with its state if it has any
 
   std::uint64_t text_bytes() const { return std::uint64_t{plan_bytes} + optimizer_bytes; }
+
+  static void fields(auto& codec, auto& self);
+};
+
+// All of one shard, as it is at one version.
+struct Read {
+  std::uint32_t worker = 0;
+  Incarnation incarnation = {};
+  std::uint32_t shard = 0;
+
+  static void fields(auto& codec, auto& self);
+};
+
+struct ReadReply {
+  Status status = Status::kApplied;
+  std::uint64_t version = 0;
+  std::vector<ShardTensor> entries = {};  // of this shard; none if it was refused
+  std::string message = {};
+
+  static void fields(auto& codec, auto& self);
+};
+
+// Other values and state for all shards of a ps: those of a checkpoint. A shard without state is as before
+// its first update.
+struct Assign {
+  std::uint32_t worker = 0;
+  Incarnation incarnation = {};
+  bool has_global_step = false;
+  std::uint64_t global_step = 0;  // to count on from
+  std::vector<ShardTensor> entries = {};
 
   static void fields(auto& codec, auto& self);
 };
@@ -218,9 +271,10 @@ struct Finished {
   static void fields(auto& codec, auto& self);
 };
 
-// To Initialise and Finished; and to bytes that are no message, before the connection is closed.
+// To Initialise, Assign and Finished; and to bytes that are no message, before the connection is closed.
 struct Answer {
   Status status = Status::kApplied;
+  bool before = false;  // it was initialised by another process, and keeps what it has
   std::string message = {};
 
   static void fields(auto& codec, auto& self);
@@ -237,6 +291,9 @@ std::string encode(const PullReply& message);
 std::string encode(const Initialise& message);
 std::string encode(const Finished& message);
 std::string encode(const Answer& message);
+std::string encode(const Read& message);
+std::string encode(const ReadReply& message);
+std::string encode(const Assign& message);
 
 // The message of a header that follows this prologue. Throws InvalidArgument with one line if the kind is
 // another, the checksum does not fit, or a field is out of range; the entries' payloads together have then
@@ -253,6 +310,9 @@ extern template PullReply decode(const Prologue&, std::span<const std::byte>);
 extern template Initialise decode(const Prologue&, std::span<const std::byte>);
 extern template Finished decode(const Prologue&, std::span<const std::byte>);
 extern template Answer decode(const Prologue&, std::span<const std::byte>);
+extern template Read decode(const Prologue&, std::span<const std::byte>);
+extern template ReadReply decode(const Prologue&, std::span<const std::byte>);
+extern template Assign decode(const Prologue&, std::span<const std::byte>);
 
 // Over row numbers, then values: what an entry's crc is.
 std::uint32_t payload_crc(const PayloadSpans& payload);

@@ -19,9 +19,10 @@ class WorkerRoll {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Where steps are bound to each other, none begins before `expected` workers have come once.
-  WorkerRoll(std::optional<std::uint64_t> staleness, int expected)
-      : bounded_(staleness.has_value()), expected_(expected), clocks_(staleness) {}
+  // Where steps are bound to each other, none begins before `expected` workers have come once. `absence`: see
+  // wait_until_over().
+  WorkerRoll(std::optional<std::uint64_t> staleness, int expected, std::chrono::milliseconds absence)
+      : bounded_(staleness.has_value()), expected_(expected), absence_(absence), clocks_(staleness) {}
 
   // A worker's process is here, over that connection; an earlier connection of it counts no more. Returns the
   // step to go on with, which is `step` unless that is 0.
@@ -40,14 +41,20 @@ class WorkerRoll {
   // Its pushes of this step are settled.
   void step_done(int worker, std::uint64_t step);
   std::vector<int> busy_with(std::uint64_t step) const;
+  // All steps before this one are over, for everybody.
+  void catch_up(std::uint64_t step);
 
   int live() const;
   std::set<int> all_finished() const;
   void restore_finished(const std::set<int>& workers);
-  // Until so many workers as are expected have finished. False after `timeout`.
-  bool wait_finished(std::chrono::milliseconds timeout);
+  // Until nobody will need this ps any more: the chief (worker 0) has finished, and nobody who has not is
+  // here, or it was `absence` ago; or all who came have finished, or have been gone for `absence`. False
+  // after `timeout`.
+  bool wait_until_over(std::chrono::milliseconds timeout);
 
  private:
+  bool is_over(Clock::time_point now) const;
+
   struct Worker {
     Incarnation incarnation = {};
     std::uint64_t connection = 0;
@@ -56,12 +63,16 @@ class WorkerRoll {
 
   const bool bounded_;
   const int expected_;
+  const std::chrono::milliseconds absence_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   WorkerClocks clocks_;
   bool complete_ = false;
-  std::map<int, Worker> workers_;
+  bool came_ = false;              // somebody, to this process
+  std::map<int, Worker> workers_;  // that are here, or may be back in a moment
+  std::map<int, Clock::time_point> gone_;
   std::set<int> finished_;
+  Clock::time_point chief_finished_ = {};  // if it is among them
 };
 
 }  // namespace tandem::internal::ps

@@ -25,6 +25,7 @@ void encode(const Beat& beat, rpc::Beat& message) {
   message.set_view(beat.view);
   message.set_step(beat.step);
   message.set_examples_per_second(beat.examples_per_second);
+  message.set_rounds(beat.rounds);
   for (const Sighting& sighting : beat.sightings) {
     rpc::Sighting& entry = *message.add_sightings();
     if (sighting.incarnation) entry.set_incarnation(bytes_of(sighting.incarnation));
@@ -44,16 +45,17 @@ void encode(const Beat& beat, rpc::Beat& message) {
 
 std::optional<Beat> decode(const rpc::Beat& message, int tasks, int from, const Incarnation& incarnation) {
   if (message.sightings_size() != tasks || !is_phase(message.phase())) return std::nullopt;
-  Beat beat{.from = from,
-            .incarnation = incarnation,
-            .sequence = message.sequence(),
-            .generation = message.generation(),
-            .abandoned = message.abandoned(),
-            .phase = static_cast<Phase>(message.phase()),
-            .view = message.view(),
-            .step = message.step(),
-            .examples_per_second =
-                std::isfinite(message.examples_per_second()) ? message.examples_per_second() : 0};
+  Beat beat{
+      .from = from,
+      .incarnation = incarnation,
+      .sequence = message.sequence(),
+      .generation = message.generation(),
+      .abandoned = message.abandoned(),
+      .phase = static_cast<Phase>(message.phase()),
+      .view = message.view(),
+      .step = message.step(),
+      .examples_per_second = std::isfinite(message.examples_per_second()) ? message.examples_per_second() : 0,
+      .rounds = message.rounds()};
   beat.sightings.reserve(static_cast<std::size_t>(tasks));
   for (const rpc::Sighting& entry : message.sightings()) {
     if (!is_phase(entry.phase()) || !is_evidence(entry.lost())) return std::nullopt;

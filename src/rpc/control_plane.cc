@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "base/net.h"
 #include "rpc/beat_codec.h"
-#include "rpc/data_key.h"
 #include "rpc/limits.h"
 #include "rpc/reaction_order.h"
 #include "rpc/words.h"
@@ -75,6 +74,8 @@ ControlPlane::ControlPlane(ControlPlaneOptions options)
       self_(rank_of(*identity_.task)),
       who_(identity_.task->name()),
       service_(std::make_unique<Service>(*this)),
+      present_(tasks_.size()),
+      absence_(tasks_.size(), "not tried yet"),
       core_(membership_options(options_, self_), now()),
       offers_(tasks_.size()),
       next_notice_(Clock::now() + std::min(kFirstNotice, options_.notice_interval)),
@@ -212,6 +213,42 @@ void ControlPlane::set_progress(std::int64_t step, double examples_per_second) {
   examples_per_second_.store(examples_per_second, std::memory_order_relaxed);
 }
 
+std::optional<PeerTask> ControlPlane::peer(const TaskId& task) const {
+  const std::lock_guard lock(mutex_);
+  const auto& present = present_.at(static_cast<std::size_t>(rank_of(task)));
+  if (!present) return std::nullopt;
+  return PeerTask{.offer = present->offer->entries,
+                  .key = peer_key(identity_, present->offer->key_share),
+                  .ended = present->ended,
+                  .step = present->step,
+                  .rounds = present->rounds};
+}
+
+PeerTask ControlPlane::wait_for_peer(const TaskId& task, milliseconds timeout) const {
+  const auto rank = static_cast<std::size_t>(rank_of(task));
+  const auto begin = Clock::now();
+  auto say_at = begin + kFirstNotice;
+  std::unique_lock lock(mutex_);
+  while (!present_.at(rank)) {
+    throw_if_failed();
+    if (Clock::now() >= begin + timeout) {
+      throw Unavailable(fmt::format("{} gives up after {} s without {} {} ({})", who_,
+                                    std::chrono::duration<double>(timeout).count(), task.name(),
+                                    address_of(static_cast<int>(rank)), absence_[rank]));
+    }
+    if (Clock::now() >= say_at) {
+      log_info("{}: waiting for {} {} ({})", who_, task.name(), address_of(static_cast<int>(rank)),
+               absence_[rank]);
+      say_at = Clock::now() + options_.notice_interval;
+    }
+    changed_.wait_until(lock, std::min(say_at, begin + timeout));
+  }
+  lock.unlock();
+  // It may have gone again in between; then there is nothing to tell of it but that.
+  if (const auto found = peer(task)) return *found;
+  return wait_for_peer(task, timeout);
+}
+
 // --- What gRPC's threads call.
 
 std::optional<rpc::Refusal> ControlPlane::admit(IncomingLink& link) {
@@ -269,7 +306,10 @@ void ControlPlane::post(std::function<void()> event) {
 // may come again while others join: of the processes it had, the present one counts, and the one that this
 // task has said it is ready for.
 void ControlPlane::hear(const Beat& beat, const std::shared_ptr<const Offer>& offer) {
-  if (run_) return perform(core_.on_beat(now(), beat));
+  if (run_) {
+    perform(core_.on_beat(now(), beat));
+    return see(beat, offer);
+  }
   auto& known = offers_[static_cast<std::size_t>(beat.from)];
   known.try_emplace(beat.incarnation, offer);
   perform(core_.on_beat(now(), beat));
@@ -277,6 +317,20 @@ void ControlPlane::hear(const Beat& beat, const std::shared_ptr<const Offer>& of
     return entry.first != core_.sighting(now(), beat.from).incarnation &&
            entry.first != core_.view().members[static_cast<std::size_t>(beat.from)];
   });
+  see(beat, offer);
+}
+
+// For peer(). A beat that the core did not take is of a process that it does not believe in.
+void ControlPlane::see(const Beat& beat, const std::shared_ptr<const Offer>& offer) {
+  if (core_.sighting(now(), beat.from).incarnation != beat.incarnation) return;
+  const std::lock_guard lock(mutex_);
+  auto& present = present_[static_cast<std::size_t>(beat.from)];
+  const bool ended =
+      beat.phase == Phase::kDone || beat.phase == Phase::kLeft || beat.phase == Phase::kStopped;
+  const bool news =
+      !present || present->offer != offer || present->ended != ended || present->rounds != beat.rounds;
+  present = {.offer = offer, .ended = ended, .step = beat.step, .rounds = beat.rounds};
+  if (news) changed_.notify_all();
 }
 
 void ControlPlane::work() {
@@ -378,7 +432,12 @@ void ControlPlane::perform(const Action& action) {
       changed_.notify_all();
       break;
     }
-    case Action::Kind::kGone:
+    case Action::Kind::kGone: {
+      const std::lock_guard lock(mutex_);
+      present_[static_cast<std::size_t>(action.task)].reset();
+      absence_[static_cast<std::size_t>(action.task)] = story_of(action.evidence);
+      changed_.notify_all();
+    }
       log_warning("{}: {} ({}) {}", who_, name_of(action.task), address_of(action.task),
                   story_of(action.evidence));
       break;
@@ -410,7 +469,8 @@ void ControlPlane::started(const View& view) {
     shares.push_back(offer.key_share);
   }
   run.data_key = data_key(identity_.security, identity_.cluster.id(), view.generation, shares);
-  log_info("{}: all {} tasks are here", who_, tasks_.size());
+  const bool waited = options_.roles[static_cast<std::size_t>(self_)].needed;
+  if (waited) log_info("{}: all {} tasks are here", who_, tasks_.size());
   const std::lock_guard lock(mutex_);
   run_ = std::move(run);
   changed_.notify_all();
@@ -441,6 +501,7 @@ void ControlPlane::stopped(const Loss& loss) {
 void ControlPlane::send_beats() {
   core_.set_progress(step_.load(std::memory_order_relaxed),
                      examples_per_second_.load(std::memory_order_relaxed));
+  core_.set_rounds(rounds_.load(std::memory_order_relaxed));
   rpc::Frame frame;
   encode(core_.beat(now()), *frame.mutable_beat());
   for (auto& [task, dial] : dials_) {
@@ -496,13 +557,21 @@ void ControlPlane::dial_ended(int task, std::uint64_t number, const std::optiona
   const bool was_up = std::exchange(attempt.up, false);
   attempt.link.reset();
   attempt.last_error = reason;
+  {
+    const std::lock_guard lock(mutex_);
+    absence_[static_cast<std::size_t>(task)] = reason;
+  }
   attempt.back_off = std::clamp(2 * attempt.back_off, kFirstBackOff, kLongestBackOff);
   std::uint16_t jitter = 0;
   random_bytes(&jitter, sizeof jitter);
   attempt.again_at = Clock::now() + attempt.back_off * (75 + jitter % 50) / 100;
   if (was_up) return perform(core_.on_link_lost(now(), task));
   if (!refusal) return;
-  const bool joining = core_.phase() == Phase::kJoining || core_.phase() == Phase::kReady;
+  // A task that waits for nobody has started at once; what another one thinks of it still counts.
+  const bool alone = !options_.roles[static_cast<std::size_t>(self_)].needed;
+  const bool joining =
+      core_.phase() == Phase::kJoining || core_.phase() == Phase::kReady ||
+      (alone && core_.phase() == Phase::kRunning && !present_[static_cast<std::size_t>(task)]);
   bool final = refusal->reason() == rpc::Refusal::MISMATCH;
   if (refusal->reason() == rpc::Refusal::TAKEN) {
     if (!attempt.taken_since) attempt.taken_since = Clock::now();

@@ -17,13 +17,14 @@
 
 #include "base/tcp_prober.h"
 #include "cluster/membership_core.h"
+#include "rpc/data_key.h"
 #include "rpc/guests.h"
 #include "rpc/handshake.h"
 #include "rpc/incoming_link.h"
 #include "rpc/loss_listener.h"
 #include "rpc/outgoing_link.h"
 #include "tandem/error.h"
-#include "tandem/server.h"
+#include "tandem/task_server.h"
 
 namespace tandem::internal {
 
@@ -55,7 +56,7 @@ class ControlPlane {
   int port() const { return port_; }
   Security::Mode security_mode() const { return identity_.security.mode; }
 
-  // These throw what Server says.
+  // These throw what TaskServer says.
   void wait_for_all();
   void join();
   void check() const;
@@ -64,6 +65,10 @@ class ControlPlane {
   void finish();
   void leave();
   void set_progress(std::int64_t step, double examples_per_second);
+  void set_rounds(std::uint64_t rounds) { rounds_.store(rounds, std::memory_order_relaxed); }
+  std::optional<PeerTask> peer(const TaskId& task) const;
+  PeerTask wait_for_peer(const TaskId& task, std::chrono::milliseconds timeout) const;
+  std::string own_key() const { return peer_key(identity_, identity_.offer.key_share); }
   // Stays as it is from the start on. `asked` is for the message of the FailedPrecondition before.
   const Run& run(const char* asked) const;
 
@@ -92,6 +97,7 @@ class ControlPlane {
   // On the control thread.
   void post(std::function<void()> event);
   void hear(const Beat& beat, const std::shared_ptr<const Offer>& offer);
+  void see(const Beat& beat, const std::shared_ptr<const Offer>& offer);
   void work();
   void tick();
   void probe(int task);
@@ -131,6 +137,7 @@ class ControlPlane {
 
   std::atomic<std::int64_t> step_{0};
   std::atomic<double> examples_per_second_{0};
+  std::atomic<std::uint64_t> rounds_{0};
   std::atomic<bool> has_lost_{false};
 
   Guests guests_;
@@ -138,7 +145,7 @@ class ControlPlane {
 
   mutable std::mutex mutex_;
   std::condition_variable mail_;
-  std::condition_variable changed_;
+  mutable std::condition_variable changed_;
   std::deque<std::function<void()>> mailbox_;
   bool stopping_ = false;
   std::optional<Run> run_;  // from the start on
@@ -147,6 +154,16 @@ class ControlPlane {
   Phase phase_ = Phase::kJoining;
   std::optional<LostTask> lost_;
   std::exception_ptr failure_;
+  // By task: the process of it that is here now.
+  struct Present {
+    std::shared_ptr<const Offer> offer = {};
+    bool ended = false;
+    std::int64_t step = 0;
+    std::uint64_t rounds = 0;
+  };
+  std::vector<std::optional<Present>> present_;
+  // By task: why it cannot be reached, as far as it cannot.
+  std::vector<std::string> absence_;
 
   // Of the control thread alone.
   MembershipCore core_;

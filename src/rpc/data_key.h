@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "rpc/handshake.h"
 #include "rpc/security.h"
 
 namespace tandem::internal {
@@ -21,5 +22,11 @@ namespace tandem::internal {
 // `shares`: of the run's tasks in the order of ClusterSpec::tasks(), each of kNonceBytes.
 std::string data_key(const Security& security, const std::string& cluster_id, std::uint64_t generation,
                      const std::vector<std::string>& shares);
+
+// The key for connections to one process, whose share this is, from any task of its cluster: a run of that
+// process alone, under a generation that no run has.
+inline std::string peer_key(const Identity& self, const std::string& share) {
+  return data_key(self.security, self.cluster.id(), 0, {share});
+}
 
 }  // namespace tandem::internal

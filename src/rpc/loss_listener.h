@@ -6,7 +6,7 @@
 #include <optional>
 #include <thread>
 
-#include "tandem/server.h"
+#include "tandem/task_server.h"
 
 namespace tandem::internal {
 

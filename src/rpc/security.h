@@ -8,7 +8,7 @@
 #include <string>
 
 #include "tandem/cluster_spec.h"
-#include "tandem/server.h"
+#include "tandem/task_server.h"
 
 namespace tandem::internal {
 

@@ -26,28 +26,45 @@ DistributedDataset Strategy::distribute(const Dataset& dataset, IterateOptions o
   if (!dataset.batch_size()) {
     throw InvalidArgument("distribute() needs a dataset of global batches: call .batch(n) on it first");
   }
-  const internal::SyncGroup* tasks = impl_->tasks();
-  if (!tasks) return DistributedDataset(impl_, dataset.iterate(options), Holds::kGlobalBatches);
-  const internal::Sharded part = internal::auto_shard(dataset, tasks->size(), tasks->rank());
-  impl_->log_once(part.line);
+  const int workers = impl_->num_input_pipelines();
+  const int worker = impl_->input_pipeline();
+  if (workers == 1) return DistributedDataset(impl_, dataset.iterate(options), Holds::kGlobalBatches);
+  const bool in_sync = impl_->tasks() || impl_->workers_in_sync();
+  // Who cannot agree on the rows of a step must know them beforehand.
+  const bool whole_batches_only = in_sync && !impl_->tasks();
+  const internal::Sharded part = internal::auto_shard(
+      whole_batches_only ? dataset.with_auto_shard(AutoShardPolicy::kData) : dataset, workers, worker);
+  if (in_sync || !part.global_batches) impl_->log_once(part.line);
+  if (!in_sync) {
+    // A step is one worker's: each has batches of its own.
+    impl_->log_once(fmt::format("input: worker {} of {} takes every {}th batch, from number {} on", worker, workers,
+                                workers, worker));
+    const Dataset own = part.global_batches ? part.dataset.shard(workers, worker) : part.dataset;
+    return DistributedDataset(impl_, own.iterate(options), Holds::kOwnBatches);
+  }
   if (part.global_batches) {
     // The others' rows need not even be made, where that can be told beforehand.
-    const std::optional<Dataset> own =
-        internal::own_rows(part.dataset, {.workers = tasks->size(),
-                                          .replicas_per_worker = impl_->num_local_replicas(),
-                                          .worker = tasks->rank()});
+    const std::optional<Dataset> own = internal::own_rows(
+        part.dataset,
+        {.workers = workers, .replicas_per_worker = impl_->num_local_replicas(), .worker = worker});
     return DistributedDataset(impl_, (own ? *own : part.dataset).iterate(options), Holds::kGlobalBatches);
   }
   const Dataset pieces = internal::rebatch(
-      part.dataset, internal::batch_sizes_for_worker(*dataset.batch_size(), tasks->size(),
-                                                     impl_->num_local_replicas(), tasks->rank()));
+      part.dataset,
+      internal::batch_sizes_for_worker(*dataset.batch_size(), workers, impl_->num_local_replicas(), worker));
   return DistributedDataset(impl_, pieces.iterate(options), Holds::kPieces);
+}
+
+DistributedDataset DistributedDataset::whole(const Strategy& strategy, const Dataset& dataset,
+                                             IterateOptions options) {
+  if (strategy.impl().tasks() || !dataset.batch_size()) return strategy.distribute(dataset, options);
+  return DistributedDataset(strategy.impl().shared_from_this(), dataset.iterate(options), Holds::kOwnBatches);
 }
 
 DistributedDataset Strategy::distribute_from_function(const std::function<Dataset(const InputContext&)>& make,
                                                       IterateOptions options) const {
-  const Dataset dataset = make({.num_input_pipelines = impl_->num_tasks(),
-                                .input_pipeline_id = impl_->tasks() ? impl_->tasks()->rank() : 0,
+  const Dataset dataset = make({.num_input_pipelines = impl_->num_input_pipelines(),
+                                .input_pipeline_id = impl_->input_pipeline(),
                                 .num_replicas_in_sync = num_replicas_in_sync()});
   if (!dataset.batch_size()) {
     throw InvalidArgument(
@@ -68,8 +85,17 @@ DistributedBatch DistributedDataset::next() {
 }
 
 std::optional<DistributedBatch> DistributedDataset::next_as_optional() {
-  return strategy_->or_stop_all(
-      [&] { return holds_ == Holds::kGlobalBatches ? cut_global_batch() : take_pieces(); });
+  return strategy_->or_stop_all([&] {
+    switch (holds_) {
+      case Holds::kGlobalBatches:
+        return cut_batch(strategy_->num_replicas_in_sync(), strategy_->first_replica());
+      case Holds::kOwnBatches:
+        return cut_batch(strategy_->num_local_replicas(), 0);
+      case Holds::kPieces:
+        break;
+    }
+    return take_pieces();
+  });
 }
 
 void DistributedDataset::seek(DatasetPosition position) {
@@ -77,14 +103,13 @@ void DistributedDataset::seek(DatasetPosition position) {
   ended_ = false;
 }
 
-std::optional<DistributedBatch> DistributedDataset::cut_global_batch() {
+std::optional<DistributedBatch> DistributedDataset::cut_batch(int replicas, int first_replica) {
   const std::optional<Batch> batch = iterator_.next();
   if (!batch) return std::nullopt;
   // Of the whole batch; what is at hand begins at row `first` of it.
   const std::int64_t rows = iterator_.whole_rows() > 0 ? iterator_.whole_rows() : batch->rows();
   const auto range = [&](int local) {
-    return internal::rows_of_replica(rows, strategy_->num_replicas_in_sync(),
-                                     strategy_->first_replica() + local);
+    return internal::rows_of_replica(rows, replicas, first_replica + local);
   };
   const std::int64_t first = iterator_.whole_rows() > 0 ? range(0).begin : 0;
   std::vector<Batch> pieces;
@@ -118,7 +143,9 @@ std::optional<DistributedBatch> DistributedDataset::take_pieces() {
     const auto index = static_cast<std::size_t>(local);
     pieces.push_back(on_device(own[index] ? *own[index] : *example_, strategy_->devices()[index]));
   }
-  return DistributedBatch(std::move(pieces), all[0]);
+  // Workers that cannot ask each other take it that all have as many.
+  const std::int64_t alike = strategy_->workers_in_sync() ? strategy_->num_input_pipelines() : 1;
+  return DistributedBatch(std::move(pieces), all[0] * alike);
 }
 
 }  // namespace tandem

@@ -13,6 +13,7 @@
 #include "strategy/one_machine.h"
 #include "strategy/strategy_impl.h"
 #include "strategy/task_group.h"
+#include "strategy/worker_share.h"
 #include "tandem/error.h"
 
 namespace tandem {
@@ -23,21 +24,6 @@ using namespace internal;
 constexpr const char* kName = "multi_worker_mirrored";
 constexpr const char* kClass = "MultiWorkerMirroredStrategy";
 constexpr const char* kSeed = "seed";
-
-// Without asking a name server.
-bool same_host(const std::string& a, const std::string& b) {
-  const auto is_loopback = [](const std::string& host) {
-    return host == "localhost" || host == "::1" || host.starts_with("127.");
-  };
-  return a == b || (is_loopback(a) && is_loopback(b));
-}
-
-std::vector<Device> own_devices(const std::vector<std::string>& names) {
-  keep_to_visible_cpus();
-  if (!names.empty()) return resolve_devices(names);
-  const std::vector<Device> devices = default_devices();
-  return devices.front().type == DeviceType::kGpu ? devices : resolve_devices({"/cpu:0"});
-}
 
 std::uint64_t draw_seed() {
   return std::random_device()();  // small enough to be typed again
@@ -71,17 +57,6 @@ std::shared_ptr<StrategyImpl> trains_alone(std::vector<Device> devices,
   log_info("{}: {}: {} replicas of this process alone, threads per replica {}", kClass, why,
            impl->num_local_replicas(), impl->threads_per_replica());
   return impl;
-}
-
-// The usable cores divided by the replicas of all training tasks on this machine.
-int share_of_cores(const ResolvedCluster& resolved, std::size_t replicas) {
-  const auto host_of = [&](const TaskId& task) {
-    return parse_address(resolved.cluster.task_address(task), task.name()).host;
-  };
-  const std::string host = host_of(*resolved.task);
-  const auto tasks = std::ranges::count_if(
-      training_tasks(resolved.cluster), [&](const TaskId& task) { return same_host(host_of(task), host); });
-  return std::max(1, usable_cores() / (static_cast<int>(replicas) * static_cast<int>(tasks)));
 }
 
 // What must be the same on every task, beside what the program says.

@@ -102,8 +102,9 @@ at::Tensor Strategy::reduce(ReduceOp op, const PerReplica<at::Tensor>& value,
 double Strategy::reduce(ReduceOp op, const PerReplica<double>& value) const {
   check_one_per_replica("reduce()", value.size(), *impl_);
   double sum = 0;
-  for (const double component : impl_->gather("reduce", value.values())) sum += component;
-  return op == ReduceOp::kSum ? sum : sum / num_replicas_in_sync();
+  const std::vector<double> all = impl_->gather("reduce", value.values());
+  for (const double component : all) sum += component;
+  return op == ReduceOp::kSum ? sum : sum / static_cast<double>(all.size());
 }
 
 at::Tensor Strategy::gather(const PerReplica<at::Tensor>& value, std::int64_t axis) const {

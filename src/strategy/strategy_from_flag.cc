@@ -5,12 +5,14 @@
 #include "tandem/mirrored_strategy.h"
 #include "tandem/multi_worker_mirrored_strategy.h"
 #include "tandem/one_device_strategy.h"
+#include "tandem/parameter_server_strategy.h"
 
 namespace tandem {
 namespace {
 
-constexpr const char* kNames = "off, one_device, mirrored, central_storage, multi_worker_mirrored";
-constexpr const char* kLater[] = {"parameter_server", "tpu"};
+constexpr const char* kNames =
+    "off, one_device, mirrored, central_storage, multi_worker_mirrored, parameter_server";
+constexpr const char* kLater[] = {"tpu"};
 
 // --num_gpus N means /gpu:0 to /gpu:N-1, --num_cpus likewise.
 std::vector<std::string> device_names(const StrategyFlags& flags) {
@@ -36,7 +38,47 @@ std::vector<std::string> device_names(const StrategyFlags& flags) {
   return names;
 }
 
+PsStrategy placement(const std::string& word, int num_ps) {
+  if (word == "round_robin") return RoundRobin(num_ps);
+  if (word == "greedy") return GreedyLoadBalancing(num_ps);
+  throw InvalidArgument(
+      fmt::format("the placement of variables is \"{}\": expected round_robin or greedy", word));
+}
+
+ParameterServerOptions parameter_server_options(const StrategyFlags& flags,
+                                                std::vector<std::string> devices) {
+  const ParameterServerFlags& asked = flags.parameter_server;
+  ParameterServerOptions options{.cluster = resolve_cluster(flags.cluster),
+                                 .devices = std::move(devices),
+                                 .threads_per_replica = flags.threads_per_replica,
+                                 .wire_format = flags.communication.wire_format,
+                                 .service = {.max_staleness = asked.max_staleness,
+                                             .aggregate = asked.aggregate,
+                                             .reject_not_finite = asked.reject_not_finite,
+                                             .snapshot_dir = asked.snapshot_dir,
+                                             .snapshot_interval = asked.snapshot_interval,
+                                             .snapshot_updates = asked.snapshot_updates,
+                                             .data_port = flags.data_port},
+                                 .ps_outage = asked.ps_outage,
+                                 .also_ps = asked.also_ps,
+                                 .server = flags.server,
+                                 .seed = flags.seed};
+  const ClusterSpec& cluster = options.cluster->cluster;
+  const int num_ps = cluster.has_job("ps") ? cluster.num_tasks("ps") : 0;
+  if (num_ps == 0) return options;  // the strategy says what is missing
+  options.ps_strategy = placement(asked.placement, num_ps);
+  if (asked.min_shard_bytes > 0) {
+    options.variable_partitioner = MinSizePartitioner(asked.min_shard_bytes, num_ps);
+  }
+  return options;
+}
+
 }  // namespace
+
+bool serve_from_flags(const std::string& name, const StrategyFlags& flags) {
+  if (name != "parameter_server") return false;
+  return ParameterServerStrategy::serve(parameter_server_options(flags, {}));
+}
 
 Strategy strategy_from_flag(const std::string& name, StrategyFlags flags) {
   const std::vector<std::string> devices = device_names(flags);
@@ -65,6 +107,9 @@ Strategy strategy_from_flag(const std::string& name, StrategyFlags flags) {
                                         .server = flags.server,
                                         .data_port = flags.data_port,
                                         .seed = flags.seed});
+  }
+  if (name == "parameter_server") {
+    return ParameterServerStrategy(parameter_server_options(flags, devices));
   }
   for (const char* later : kLater) {
     if (name == later) {

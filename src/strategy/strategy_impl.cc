@@ -69,7 +69,10 @@ void StrategyImpl::run(const std::function<void(ReplicaContext&)>& fn, const Dis
         fmt::format("the batch has {} pieces for {} replicas: it was distributed by another strategy",
                     batch->size(), num_local_replicas()));
   }
+  for (const auto& each : variables()) each->settle();
   const auto step = static_cast<std::uint64_t>(step_);
+  // Workers that are not in sync draw numbers of their own all the same.
+  const auto random_replica = static_cast<std::uint64_t>(input_pipeline() * num_local_replicas());
   or_stop_all([&] {
     pool_.run({[&](int local, RandomScope& random) {
       const Device& device = setup_.devices[static_cast<std::size_t>(local)];
@@ -78,8 +81,8 @@ void StrategyImpl::run(const std::function<void(ReplicaContext&)>& fn, const Dis
         replica.local_rows_ = (*batch)[static_cast<std::size_t>(local)].rows();
         replica.global_rows_ = batch->global_rows();
       }
-      random.reseed(
-          seed_of_stream(seed_of_stream(random_seed_, step), static_cast<std::uint64_t>(replica.id())));
+      random.reseed(seed_of_stream(seed_of_stream(random_seed_, step),
+                                   random_replica + static_cast<std::uint64_t>(local)));
       const c10::OptionalDeviceGuard guard(torch_device(device));
       const RunningReplica running(replica);
       fn(replica);
@@ -89,8 +92,18 @@ void StrategyImpl::run(const std::function<void(ReplicaContext&)>& fn, const Dis
   if (setup_.tasks) setup_.tasks->ran(step_, batch ? batch->global_rows() : 0);
 }
 
+// Workers in sync by parameter servers meet there alone.
+void StrategyImpl::check_all_replicas_meet(const char* what) const {
+  if (!setup_.workers_in_sync || setup_.workers == 1) return;
+  throw Unimplemented(fmt::format(
+      "{} of the replicas of {} workers: under {} they have nothing but their gradients in common; use "
+      "multi_worker_mirrored",
+      what, setup_.workers, setup_.name));
+}
+
 void StrategyImpl::all_reduce(int replica, at::Tensor& tensor) {
   constexpr const char* kName = "all_reduce";
+  check_all_replicas_meet(kName);
   cross_device_ops().all_reduce(meeting(), replica, tensor);
   if (!setup_.tasks) return;
   if (replica == 0) {
@@ -123,6 +136,7 @@ std::pair<at::Tensor, std::int64_t> StrategyImpl::all_gather(int replica, const 
     at::Tensor all;
     std::vector<std::int64_t> begins;  // by local replica
   };
+  check_all_replicas_meet("all_gather");
   const at::Tensor mine = tensor.detach();
   const auto joined = std::static_pointer_cast<Joined>(merge(replica, &mine, [&](const auto& laid) {
     std::vector<at::Tensor> local;
@@ -180,8 +194,11 @@ void StrategyImpl::seed_random(std::uint64_t seed, std::int64_t step) {
 
 std::unique_ptr<Updater> StrategyImpl::make_updater(std::shared_ptr<Variables> variables,
                                                     const OptimizerSpec& optimizer) {
-  return tandem::internal::make_updater(std::move(variables), optimizer,
-                                        {meeting(), cross_device_ops(), setup_.tasks.get()});
+  return tandem::internal::make_updater(std::move(variables), optimizer, meeting_place());
+}
+
+MeetingPlace StrategyImpl::meeting_place() {
+  return {meeting(), cross_device_ops(), setup_.tasks.get()};
 }
 
 void StrategyImpl::add_variables(const std::shared_ptr<Variables>& variables) {

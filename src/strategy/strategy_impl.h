@@ -22,6 +22,7 @@ namespace tandem::internal {
 
 class ClosureHost;
 class Updater;
+struct MeetingPlace;
 struct OptimizerSpec;
 
 struct StrategySetup {
@@ -30,7 +31,12 @@ struct StrategySetup {
   int threads_per_replica = 0;  // 0: the usable cores divided by the replicas
   std::shared_ptr<CrossDeviceOps> cross_device_ops;
   Placement placement = Placement::kMirrored;
-  std::unique_ptr<SyncGroup> tasks = {};  // null where there is one task
+  std::unique_ptr<SyncGroup> tasks = {};  // null where there is one task, or tasks are not in step
+  // Where tasks share the work without collectives (parameter servers): how many, which one this is, and
+  // whether their replicas are in sync.
+  int workers = 1;
+  int worker = 0;
+  bool workers_in_sync = false;
   // For models that are not given one. All tasks have the same.
   std::optional<std::uint64_t> seed = {};
 };
@@ -53,15 +59,29 @@ class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
   Placement placement() const { return setup_.placement; }
   int threads_per_replica() const { return pool_.threads_per_replica(); }
   int num_tasks() const { return setup_.tasks ? setup_.tasks->size() : 1; }
-  int num_replicas_in_sync() const { return num_local_replicas() * num_tasks(); }
+  int num_replicas_in_sync() const {
+    return num_local_replicas() * (setup_.workers_in_sync ? setup_.workers : num_tasks());
+  }
   // Of this process's first replica, in the sync group.
-  int first_replica() const { return setup_.tasks ? setup_.tasks->rank() * num_local_replicas() : 0; }
+  int first_replica() const {
+    return num_local_replicas() * (setup_.tasks             ? setup_.tasks->rank()
+                                   : setup_.workers_in_sync ? setup_.worker
+                                                            : 0);
+  }
+  // Tasks that share the input, and which one this is. Without tasks() they cannot agree on anything about
+  // it.
+  int num_input_pipelines() const { return setup_.tasks ? setup_.tasks->size() : setup_.workers; }
+  int input_pipeline() const { return setup_.tasks ? setup_.tasks->rank() : setup_.worker; }
+  bool workers_in_sync() const { return setup_.workers_in_sync; }
   // Null where there is one task.
   SyncGroup* tasks() const { return setup_.tasks.get(); }
-  bool is_chief() const { return !setup_.tasks || setup_.tasks->is_chief(); }
+  bool is_chief() const { return setup_.tasks ? setup_.tasks->is_chief() : setup_.worker == 0; }
+  // Whether this task saves and restores what it does with all others, or alone. Where tasks train without
+  // collectives the chief does, and the others get its result from where the variables live.
+  bool takes_part_in_saving() const { return setup_.tasks || is_chief(); }
   const std::optional<std::uint64_t>& seed() const { return setup_.seed; }
 
-  void run(const std::function<void(ReplicaContext&)>& fn, const DistributedBatch* batch);
+  virtual void run(const std::function<void(ReplicaContext&)>& fn, const DistributedBatch* batch);
   void seed_random(std::uint64_t seed, std::int64_t step);
 
   // On each replica's thread: the sum over all replicas of all tasks, in place. First over those of this
@@ -105,12 +125,23 @@ class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
   // What a ClusterCoordinator stands on; null for a strategy that has none.
   virtual ClosureHost* closure_host() { return nullptr; }
 
+  // A training has come to its end on this task. Where tasks are not in step, the chief waits for the others.
+  virtual void end_training() {}
+  // Steps of trainings before this one, where steps are counted by all tasks together; see
+  // Updater::global_step().
+  virtual std::int64_t steps_before() const { return 0; }
+
   // The variables created under this strategy that still live, for an optimizer that was not told which to
   // update.
   void add_variables(const std::shared_ptr<Variables>& variables);
   std::vector<std::shared_ptr<Variables>> variables();
 
+ protected:
+  MeetingPlace meeting_place();
+
  private:
+  void check_all_replicas_meet(const char* what) const;
+
   StrategySetup setup_;
   ReplicaPool pool_;
   std::uint64_t random_seed_ = 0;

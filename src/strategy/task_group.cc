@@ -62,7 +62,7 @@ TaskGroup::TaskGroup(TaskGroupSetup setup) {
   setup.server.offer[kDataAddress] = data_address;
   setup.server.optional_jobs = {"evaluator", "ps"};
   server_ =
-      std::make_unique<Server>(setup.cluster, setup.task.type, setup.task.index, std::move(setup.server));
+      std::make_unique<TaskServer>(setup.cluster, setup.task.type, setup.task.index, std::move(setup.server));
   server_->wait_for_all();
 
   const auto offers = server_->offers();

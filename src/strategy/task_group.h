@@ -11,7 +11,7 @@
 
 #include "tandem/cluster_spec.h"
 #include "tandem/communicator.h"
-#include "tandem/server.h"
+#include "tandem/task_server.h"
 
 namespace tandem::internal {
 
@@ -32,7 +32,7 @@ struct TaskGroupSetup {
 // use.
 class TaskGroup {
  public:
-  // Listens, waits for the others and connects to them. Throws what Server and join_group() throw.
+  // Listens, waits for the others and connects to them. Throws what TaskServer and join_group() throw.
   explicit TaskGroup(TaskGroupSetup setup);
   // In order, this task has finished; after a failure, or while an exception unwinds, it leaves the others,
   // which stop.
@@ -72,7 +72,7 @@ class TaskGroup {
   std::vector<std::string> members_;
   std::map<std::string, std::string> chiefs_offers_;
   std::optional<Communicator> communicator_;
-  std::unique_ptr<Server> server_;
+  std::unique_ptr<TaskServer> server_;
   std::atomic<bool> failed_{false};
   bool stopped_together_ = false;
   std::atomic<std::int64_t> step_{0};

@@ -17,7 +17,7 @@ Updater::Updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec
       buffers_(
           std::move(variables),
           spec.option_group ? spec.option_group : [](const std::string&, const at::Tensor&) { return 0; },
-          /*gradients_on_host=*/place.tasks != nullptr),
+          /*gradients_on_host=*/place.gradients_on_host || place.tasks != nullptr),
       exchange_(place.tasks ? std::make_unique<GradientExchange>(buffers_, *place.tasks, place.meeting)
                             : nullptr),
       times_(static_cast<std::size_t>(buffers_.replicas())) {}

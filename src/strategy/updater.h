@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,7 +58,8 @@ struct UpdateTimes {
 struct MeetingPlace {
   Meeting& meeting;
   CrossDeviceOps& ops;
-  SyncGroup* tasks = nullptr;  // null where there is one task
+  SyncGroup* tasks = nullptr;      // null where there is one task
+  bool gradients_on_host = false;  // they leave this process from there
 };
 
 // Adds to `seconds` how long fn took.
@@ -90,6 +92,12 @@ class Updater {
   // Throws InvalidArgument if a name or shape does not fit the model.
   virtual void load_state(const OptimizerState& state) = 0;
 
+  // Where steps are counted outside this process: how many there have been, of all tasks, as far as this one
+  // knows. Nothing where every step of this process is one.
+  virtual std::optional<std::int64_t> global_step() const { return std::nullopt; }
+  // Of a training that goes on, together with load_state().
+  virtual void set_global_step(std::int64_t /*step*/) {}
+
   const UpdateTimes& times(int replica) const { return times_[static_cast<std::size_t>(replica)]; }
 
  protected:
@@ -99,8 +107,8 @@ class Updater {
   // Checks the names and shapes of a state that is to be loaded.
   void check_state(const OptimizerState& state) const;
 
-  // Of elements [begin, end) of a group's buffer, those that are the gradient of a parameter: the sum of their
-  // squares.
+  // Of elements [begin, end) of a group's buffer, those that are the gradient of a parameter: the sum of
+  // their squares.
   double squares(const at::Tensor& summed, int group, std::int64_t begin, std::int64_t end) const;
   // What the gradients are to be multiplied with, given the sum of the squares of all; 1: nothing.
   double clip_factor(double squares) const;

@@ -113,6 +113,7 @@ std::vector<std::size_t> Variables::trainable() const {
 
 std::map<std::string, at::Tensor> Variables::read() const {
   const torch::NoGradGuard no_grad;
+  fetch();
   std::map<std::string, at::Tensor> values;
   const auto put = [&](const std::string& name, const at::Tensor& value) {
     values[name] = value.detach().to(at::kCPU).clone(at::MemoryFormat::Contiguous);
@@ -141,6 +142,7 @@ void Variables::write(const std::map<std::string, at::Tensor>& values) {
           fmt::format("\"{}\" is {}: the model has {}", name, describe(value), describe(found->second)));
     }
   }
+  fetch();  // those that are not named keep their values: the newest
   const auto put = [&](std::vector<NamedTensor>& tensors) {
     for (auto& [name, tensor] : tensors) {
       if (const auto found = values.find(name); found != values.end()) tensor.copy_(found->second);
@@ -150,6 +152,7 @@ void Variables::write(const std::map<std::string, at::Tensor>& values) {
     put(copy.parameters);
     put(copy.buffers);
   }
+  if (home_) home_->store();
 }
 
 std::string Variables::own_name(const std::string& buffer, int local_replica) const {
@@ -232,6 +235,7 @@ std::vector<at::Tensor> Variables::read_buffers() const {
 }
 
 BuffersAsRead::BuffersAsRead(Variables& variables) : variables_(variables) {
+  variables.fetch();
   if (variables.reads_as_written()) return;
   const torch::NoGradGuard no_grad;
   const std::vector<at::Tensor> as_read = variables.read_buffers();

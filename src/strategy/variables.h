@@ -28,6 +28,20 @@ enum class Placement {
               // refreshes
 };
 
+// Where the parameters of a model live if that is outside this process: with parameter servers. The copies
+// here are of what was fetched last. In cross-replica context.
+class VariableHome {
+ public:
+  virtual ~VariableHome() = default;
+
+  // Before replicas compute: what was asked for in the meantime goes into every copy.
+  virtual void settle() = 0;
+  // The newest values go into every copy.
+  virtual void fetch() = 0;
+  // The copies were written to: what they hold is what holds.
+  virtual void store() = 0;
+};
+
 // The variables of one model: one copy per local replica, one name each to the user.
 //
 // Parameters are equal on every replica after every step: as copies of their own, or as one. Floating-point
@@ -58,6 +72,15 @@ class Variables {
   // anything is changed, for a name, a shape or a kind of number that there is not.
   void write(const std::map<std::string, at::Tensor>& values);
 
+  // Null, at first: they live here. It must outlive its stay.
+  void set_home(VariableHome* home) { home_ = home; }
+  void settle() {
+    if (home_) home_->settle();
+  }
+  void fetch() const {
+    if (home_) home_->fetch();
+  }
+
   // What read() does not tell: each local replica's own buffers, as "<name>@replica<i>", i counted over all
   // tasks. Empty where there is one replica. Nothing is exchanged.
   std::map<std::string, at::Tensor> own_buffers() const;
@@ -78,9 +101,11 @@ class Variables {
   std::vector<ReplicaTensors> copies_;
   Placement placement_;
   SyncGroup* tasks_;
+  VariableHome* home_ = nullptr;
 };
 
 // While it lives, every replica's buffers hold what reading them gives; then each replica gets its own back.
+// Parameters are the newest.
 class BuffersAsRead {
  public:
   explicit BuffersAsRead(Variables& variables);

@@ -76,6 +76,7 @@ std::string CheckpointManager::save() {
 
 void CheckpointManager::save_async() {
   Model::State& state = impl_->state();
+  if (!state.strategy.impl().takes_part_in_saving()) return;
   state.strategy.impl().or_stop_all([&] {
     impl_->finish_others();
     impl_->saver->save(state.global_step,
@@ -90,6 +91,7 @@ std::string CheckpointManager::wait() {
 
 std::optional<RestoredCheckpoint> CheckpointManager::restore() {
   Model::State& state = impl_->state();
+  if (!state.strategy.impl().takes_part_in_saving()) return {};
   return state.strategy.impl().or_stop_all([&]() -> std::optional<RestoredCheckpoint> {
     impl_->finish_others();
     const auto loaded = impl_->saver->load();

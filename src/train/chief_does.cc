@@ -13,7 +13,10 @@ namespace tandem::internal {
 
 void chief_does(StrategyImpl& strategy, const std::string& what, const std::function<void()>& fn) {
   SyncGroup* tasks = strategy.tasks();
-  if (!tasks) return fn();
+  if (!tasks) {
+    if (strategy.is_chief()) fn();
+    return;
+  }
   std::exception_ptr error;
   std::int64_t code = 0;
   std::string message;

@@ -16,7 +16,7 @@ namespace {
 // The batches of a dataset one by one, at most `steps` of them. Returns the rows it has seen.
 std::int64_t for_each_batch(const Model::State& state, const Dataset& data, const EvaluateOptions& options,
                             const std::function<void(const DistributedBatch&)>& fn) {
-  DistributedDataset batches = state.strategy.distribute(data, {.seed = state.seed});
+  DistributedDataset batches = DistributedDataset::whole(state.strategy, data, {.seed = state.seed});
   std::int64_t rows = 0;
   for (std::int64_t step = 0; step != options.steps; ++step) {
     const std::optional<DistributedBatch> batch = batches.next_as_optional();

@@ -10,6 +10,7 @@
 #include "tandem/error.h"
 #include "tandem/model.h"
 #include "train/model_state.h"
+#include "train/optimizer_binding.h"
 #include "train/preemption.h"
 #include "train/training_progress.h"
 
@@ -52,13 +53,16 @@ void check_batch_size(const Dataset& data, const Strategy& strategy) {
                      *rows % replicas ? "up to " : "", piece);
 }
 
-// Global batches in one pass, if that can be told. Where each task has elements of its own they may come to
-// the end at different steps.
+// Steps of this task in one pass, if that can be told. Where each task has elements of its own they may come
+// to the end at different steps.
 std::int64_t steps_in_data(const Dataset& data, const Strategy& strategy) {
   const std::int64_t all = data.cardinality();
-  const internal::SyncGroup* tasks = strategy.impl().tasks();
-  if (!tasks || all == Dataset::kInfinite) return all;
-  return internal::auto_shard(data, tasks->size(), tasks->rank()).global_batches ? all : Dataset::kUnknown;
+  const internal::StrategyImpl& impl = strategy.impl();
+  const int workers = impl.num_input_pipelines();
+  if (workers == 1 || all == Dataset::kInfinite || impl.workers_in_sync()) return all;
+  const auto part = internal::auto_shard(data, workers, impl.input_pipeline());
+  if (!part.global_batches) return impl.tasks() ? Dataset::kUnknown : part.dataset.cardinality();
+  return impl.tasks() ? all : part.dataset.shard(workers, impl.input_pipeline()).cardinality();
 }
 
 std::int64_t planned_steps(const Dataset& data, const Strategy& strategy, const FitOptions& options) {
@@ -126,6 +130,7 @@ class Fit {
     const Visible visible(state_, running);
     Logs logs;
     while (progress_.epoch < options_.epochs && !finished()) logs = run_epoch();
+    if (!state_.preempted) end_training();
     // A training that was told to go has not ended: it goes on later.
     if (!state_.preempted) {
       for (const auto& callback : callbacks_) callback->on_train_end(logs);
@@ -176,9 +181,24 @@ class Fit {
     state_.preempted = point.preempted;
   }
 
+  // Afterwards no other task changes anything, so that what is saved in the end is all.
+  void end_training() {
+    state_.strategy.impl().end_training();
+    state_.variables->fetch();
+    if (const auto counted = state_.compiled->optimizer.binding().updater->global_step()) {
+      state_.global_step = *counted;
+    }
+  }
+
   bool finished() const {
     return state_.stop_requested || state_.preempted || dry_ ||
-           (options_.max_steps && progress_.steps >= *options_.max_steps);
+           (options_.max_steps && steps_of_all() >= *options_.max_steps);
+  }
+
+  // Where each task takes steps of its own they count together.
+  std::int64_t steps_of_all() const {
+    const auto counted = state_.compiled->optimizer.binding().updater->global_step();
+    return counted ? *counted - state_.strategy.impl().steps_before() : progress_.steps;
   }
 
   Logs run_epoch() {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <string_view>
@@ -86,6 +87,12 @@ at::Tensor forward(const Network& network, const Batch& piece, const ReplicaCont
   }
 }
 
+double local_rows(const DistributedBatch& batch) {
+  std::int64_t rows = 0;
+  for (const Batch& piece : batch) rows += piece.rows();
+  return static_cast<double>(std::max<std::int64_t>(rows, 1));
+}
+
 }  // namespace
 
 Model::Model(NetworkFactory factory, ModelOptions options) : state_(std::make_shared<State>()) {
@@ -155,8 +162,12 @@ Model::State::Standing Model::State::train_step(const Model& model, const Distri
         return value;
       },
       batch);
-  ++global_step;
-  return standing(losses.values());
+  // Where other tasks count their steps too, theirs are among them.
+  global_step = compiled.optimizer.binding().updater->global_step().value_or(global_step + 1);
+  Standing all = standing(losses.values());
+  // Of the replicas of this task, where those of others are not asked: a mean over as many rows.
+  if (!strategy.impl().tasks()) all.loss *= static_cast<double>(batch.global_rows()) / local_rows(batch);
+  return all;
 }
 
 const Network& Model::on(const ReplicaContext& replica) const {

@@ -46,6 +46,7 @@ void Model::load(const std::string& path) {
       tensors[entry.name] = tensor;
     }
   });
+  if (!strategy.takes_part_in_saving()) return;
   strategy.or_stop_all([&] {
     if (internal::SyncGroup* tasks = strategy.tasks()) {
       meta = tasks->broadcast_text("load (meta)", meta);

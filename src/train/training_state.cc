@@ -320,6 +320,7 @@ std::optional<Resume> apply(Model::State& model, const NamedTensors& tensors, co
   if (model.seed != seed) log_info("seed {} of {} holds", seed, source);
   model.seed = seed;
   model.global_step = step;
+  if (model.compiled) model.compiled->optimizer.binding().updater->set_global_step(step);
   if (const auto found = saved.rest.find(generator_name(rank_of(model))); found != saved.rest.end()) {
     at::Generator generator = at::detail::getDefaultCPUGenerator();  // a handle
     generator.set_state(found->second);

@@ -174,6 +174,7 @@ void Model::load_weights(const std::string& path, LoadWeightsOptions options) {
   internal::chief_does(impl, "load_weights", [&] {
     loaded = read_from(path, tensors_by_name(*state_->variables), options.expect_partial);
   });
+  if (!impl.takes_part_in_saving()) return;
   impl.or_stop_all([&] {
     if (internal::SyncGroup* tasks = impl.tasks()) {
       const at::Tensor line =

@@ -82,6 +82,15 @@ bool read_message(const std::string& bytes) {
       case MessageKind::kAnswer:
         check_same<Answer>(prologue, bytes);
         break;
+      case MessageKind::kRead:
+        check_same<Read>(prologue, bytes);
+        break;
+      case MessageKind::kReadReply:
+        check_same<ReadReply>(prologue, bytes);
+        break;
+      case MessageKind::kAssign:
+        check_same<Assign>(prologue, bytes);
+        break;
     }
     return true;
   } catch (const InvalidArgument& error) {

@@ -86,6 +86,20 @@ TEST(WorkerClocks, TheBoundHoldsAndNobodyIsStuckUnderAnySchedule) {
   }
 }
 
+TEST(WorkerClocks, WhoIsBehindCanBeCaughtUp) {
+  WorkerClocks clocks(0);
+  for (const int worker : {0, 1, 2}) clocks.join(worker);
+  clocks.finished(0, 0);
+  clocks.finished(1, 0);
+  EXPECT_FALSE(clocks.may_start(0, 1));
+  clocks.catch_up(1);
+  EXPECT_TRUE(clocks.may_start(0, 1));
+  EXPECT_TRUE(clocks.may_start(2, 1));
+  EXPECT_EQ(clocks.busy_with(0), std::vector<int>());
+  clocks.finished(2, 0);
+  EXPECT_EQ(clocks.slowest(), 1u) << "an old step changes nothing";
+}
+
 TEST(WholeStep, IsWholeWhenEveryLiveWorkerHasPushed) {
   WholeStep whole;
   const std::vector<int> live{0, 1, 2};

@@ -60,6 +60,7 @@ Pull some_pull() {
 
 PushReplies some_push_reply() {
   return {.seq = 12,
+          .step = 101,
           .entries = {{.shard = 0, .version = 40, .last_seq = 12, .durable_seq = 9},
                       {.shard = 9, .status = Status::kGap, .repeated = true, .last_seq = 3}},
           .message = "worker 3: ein Stück fehlt"};
@@ -82,16 +83,34 @@ HelloReply some_hello_reply() {
   return {.resumed = true, .step = 8, .shards = {{.shard = 3, .version = 30, .last_seq = 5, .lost = 2}}};
 }
 
+std::vector<ShardTensor> some_tensors() {
+  return {{.shard = 2, .dtype = "F32", .shape = {3}, .crc = 9},
+          {.shard = 2, .name = "exp_avg", .dtype = "F32", .shape = {3}, .crc = 8},
+          {.shard = 2, .name = "step", .dtype = "I64", .crc = 7}};
+}
+
 Initialise some_initialise() {
-  const std::vector<float> values{1, 2, 3};
   return {.worker = 0,
           .incarnation = kProcess,
+          .global_step = 70,
           .plan_bytes = 10,
           .optimizer_bytes = 3,
           .texts_crc = 5,
-          .entries = {describe_dense(2, WireType::kFloat32, std::as_bytes(std::span(values)))}};
+          .entries = some_tensors()};
 }
 
+Assign some_assign() {
+  auto tensors = some_tensors();
+  tensors.push_back({.shard = 5, .dtype = "BF16", .shape = {2, 0}});
+  return {
+      .worker = 0, .incarnation = kProcess, .has_global_step = true, .global_step = 71, .entries = tensors};
+}
+
+ReadReply some_read_reply() {
+  return {.version = 6, .entries = some_tensors()};
+}
+
+const Read kRead{.worker = 1, .incarnation = kProcess, .shard = 2};
 const Finished kFinished{.worker = 4, .incarnation = kProcess};
 const Answer kAnswer{.status = Status::kOtherModel, .message = "the plans differ"};
 
@@ -131,8 +150,14 @@ TEST(Wire, EveryMessageHasOneEncoding) {
   EXPECT_EQ(encode(read<Initialise>(encode(some_initialise()))), encode(some_initialise()));
   EXPECT_EQ(encode(read<Finished>(encode(kFinished))), encode(kFinished));
   EXPECT_EQ(encode(read<Answer>(encode(kAnswer))), encode(kAnswer));
+  EXPECT_EQ(encode(read<Read>(encode(kRead))), encode(kRead));
+  EXPECT_EQ(encode(read<ReadReply>(encode(some_read_reply()))), encode(some_read_reply()));
+  EXPECT_EQ(encode(read<Assign>(encode(some_assign()))), encode(some_assign()));
+  EXPECT_EQ(read<Assign>(encode(some_assign())).entries[1].name, "exp_avg");
+  EXPECT_EQ(read<Assign>(encode(some_assign())).entries[3].shape, (std::vector<std::int64_t>{2, 0}));
+  EXPECT_EQ(prologue_of(encode(some_assign())).payload_bytes, 12u + 12 + 8);
   EXPECT_EQ(read<Answer>(encode(kAnswer)).message, "the plans differ");
-  EXPECT_EQ(prologue_of(encode(some_initialise())).payload_bytes, 10u + 3 + 12);
+  EXPECT_EQ(prologue_of(encode(some_initialise())).payload_bytes, 10u + 3 + 12 + 12 + 8);
   EXPECT_EQ(prologue_of(encode(some_pull())).payload_bytes, 24u);
   EXPECT_EQ(prologue_of(encode(some_pull_reply())).payload_bytes, 40u);
 }
@@ -160,6 +185,9 @@ TEST(Wire, EveryWrongBitIsFound) {
   expect_damage_is_found<Initialise>(encode(some_initialise()));
   expect_damage_is_found<Finished>(encode(kFinished));
   expect_damage_is_found<Answer>(encode(kAnswer));
+  expect_damage_is_found<Read>(encode(kRead));
+  expect_damage_is_found<ReadReply>(encode(some_read_reply()));
+  expect_damage_is_found<Assign>(encode(some_assign()));
 }
 
 TEST(Wire, SizesAreCheckedBeforeAnythingIsAllocated) {
@@ -225,18 +253,45 @@ TEST(Wire, OtherMessagesThatCannotBeAreRefused) {
   EXPECT_EQ(refusal(some_hello_reply(), 1, {2}), "a hello reply is refused: a flag is neither 0 nor 1");
   EXPECT_EQ(refusal(some_hello_reply(), 22 + 24, {6}),
             "a hello reply is refused: an entry's numbers cannot be");
-  EXPECT_EQ(refusal(some_push_reply(), 20 + 4, {99}),
+  EXPECT_EQ(refusal(some_push_reply(), 28 + 4, {99}),
             "a push reply is refused: an entry has an unknown status");
-  EXPECT_EQ(refusal(some_push_reply(), 20 + 24, {13}),
+  EXPECT_EQ(refusal(some_push_reply(), 28 + 24, {13}),
             "a push reply is refused: an entry's numbers cannot be");
-  EXPECT_EQ(refusal(some_push_reply(), 20 + 64 + 2, {'\n'}),
+  EXPECT_EQ(refusal(some_push_reply(), 28 + 64 + 2, {'\n'}),
             "a push reply is refused: the text is not one line");
-  EXPECT_EQ(refusal(some_push_reply(), 20 + 64, {0xff, 0xff}), "a push reply is refused: a text is too long");
+  EXPECT_EQ(refusal(some_push_reply(), 28 + 64, {0xff, 0xff}), "a push reply is refused: a text is too long");
   EXPECT_EQ(refusal(some_pull(), 32 + 4, {0}), "a pull is refused: an entry is of an unknown kind");
   EXPECT_EQ(refusal(some_pull(), 32 + 8, {1}), "a pull is refused: a dense entry has rows");
   EXPECT_EQ(refusal(some_pull(), 32 + 32 + 8, {0}), "a pull is refused: an entry has no rows or too many");
   EXPECT_EQ(refusal(some_pull_reply(), 4 + 4, {1}),
             "a pull reply is refused: an entry that was refused has values");
+}
+
+TEST(Wire, TensorsOfShardsThatCannotBeAreRefused) {
+  const auto refused = [](std::size_t at, std::vector<std::uint8_t> value) {
+    return refusal(some_assign(), at, value);
+  };
+  constexpr std::size_t kCount = 29;
+  constexpr std::size_t kFirst = kCount + 4;    // values: 27 bytes
+  constexpr std::size_t kSecond = kFirst + 27;  // "exp_avg": 34 bytes
+  const std::string begin = "a shard assignment is refused: ";
+  EXPECT_EQ(refused(20, {2}), begin + "a flag is neither 0 nor 1");
+  EXPECT_EQ(refused(20, {0}), begin + "a number is too large");
+  EXPECT_EQ(refused(kCount, {0xff, 0xff, 0xff, 0xff}), begin + "a list has too many entries");
+  EXPECT_EQ(refused(kCount, {0xff, 0xff, 0x0f, 0}), begin + "it ends too early");
+  EXPECT_EQ(refused(kFirst, {3}), begin + "the tensors do not ascend");
+  EXPECT_EQ(refused(kFirst, {1}), begin + "a shard does not begin with its values");
+  EXPECT_EQ(refused(kFirst + 4, {0xff, 0xff}), begin + "a text is too long");
+  EXPECT_EQ(refused(kFirst + 8, {'X'}), begin + "a tensor's dtype or shape cannot be");
+  EXPECT_EQ(refused(kFirst + 15, std::vector<std::uint8_t>(8, 0xff)),
+            begin + "a tensor's dtype or shape cannot be");
+  EXPECT_EQ(refused(kFirst + 15, {4}), begin + "its tensors have another size");
+  EXPECT_EQ(refused(kFirst + 11, {65}), begin + "a list has too many entries");
+  EXPECT_EQ(refused(kSecond + 6, {'/'}), begin + "a tensor's name is none");
+  EXPECT_EQ(refused(kSecond + 6, {'z'}), begin + "the tensors do not ascend");
+  EXPECT_EQ(refusal(some_read_reply(), 0, {static_cast<std::uint8_t>(Status::kUnknownShard)}),
+            "a read reply is refused: a shard that was refused has tensors, or another has none");
+  EXPECT_EQ(refusal(kRead, 22, {0xff}), "a read is refused: a shard's number is too large");
 }
 
 TEST(Wire, AMessageOfAnotherKindIsRefused) {

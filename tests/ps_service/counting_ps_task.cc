@@ -59,9 +59,8 @@ int run_worker(char** argv) {
 
   const PlacementPlan plan = counting_plan(static_cast<int>(addresses.size()));
   PsClient client(plan, {.worker = worker,
-                         .addresses = addresses,
+                         .locate = at_addresses(addresses, kKey),
                          .cluster_id = kClusterId,
-                         .key = kKey,
                          .connect_timeout = 60s,
                          .ps_outage = 60s});
   if (worker == 0) {

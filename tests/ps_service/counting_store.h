@@ -45,8 +45,14 @@ class CountingStore final : public internal::ps::ShardStore {
     return {{"updates", "I64", {1}, std::as_bytes(std::span(&shards_.at(shard).updates, 1))}};
   }
   void restore_state(std::size_t shard, std::span<const internal::ps::StateTensor> state) override {
-    if (state.size() != 1 || state[0].bytes.size() != 8) throw DataLoss("no count of updates");
-    std::memcpy(&shards_.at(shard).updates, state[0].bytes.data(), 8);
+    std::int64_t updates = 0;
+    if (!state.empty()) {
+      if (state.size() != 1 || state[0].name != "updates" || state[0].bytes.size() != 8) {
+        throw DataLoss("no count of updates");
+      }
+      std::memcpy(&updates, state[0].bytes.data(), 8);
+    }
+    shards_.at(shard).updates = updates;
   }
 
   std::int64_t updates(std::size_t shard) const { return shards_.at(shard).updates; }

@@ -1,8 +1,8 @@
 // Real processes that are killed at random moments: every push counts once, or is reported as lost.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <fstream>
+#include <latch>
 #include <map>
 #include <random>
 #include <thread>
@@ -29,7 +29,16 @@ class CountingCluster {
   static constexpr int kPs = 2;
   static constexpr int kWorkers = 3;
 
-  explicit CountingCluster(int steps) : steps_(steps), ports_(ReservedPorts::choose("127.0.0.1", kPs)) {
+  explicit CountingCluster(int steps)
+      : steps_(steps),
+        ports_(ReservedPorts::choose("127.0.0.1", kPs)),
+        observer_(counting_plan(kPs),
+                  {.worker = kWorkers,
+                   .locate = at_addresses({fmt::format("127.0.0.1:{}", ports_.ports()[0]),
+                                           fmt::format("127.0.0.1:{}", ports_.ports()[1])},
+                                          kKey),
+                   .cluster_id = kClusterId,
+                   .connect_timeout = 60s}) {
     for (int ps = 0; ps < kPs; ++ps) start_ps(ps);
     for (int worker = 0; worker < kWorkers; ++worker) start_worker(worker);
   }
@@ -72,15 +81,9 @@ class CountingCluster {
     for (std::size_t i = 0; i < sums.size(); ++i) {
       targets.push_back({.shard = i, .values = std::as_writable_bytes(std::span(sums[i]))});
     }
-    PsClient client(plan, {.worker = kWorkers,
-                           .addresses = {fmt::format("127.0.0.1:{}", ports_.ports()[0]),
-                                         fmt::format("127.0.0.1:{}", ports_.ports()[1])},
-                           .cluster_id = kClusterId,
-                           .key = kKey,
-                           .connect_timeout = 20s});
-    client.wait_until_ready();
-    client.pull_async(0, targets).wait(20s);
-    client.finish(20s);
+    observer_.wait_until_ready();
+    observer_.pull_async(0, targets).wait(20s);
+    observer_.finish();
     for (int ps = 0; ps < kPs; ++ps) EXPECT_EQ(servers_[ps]->wait(20), 0) << servers_[ps]->out;
     return sums;
   }
@@ -89,6 +92,7 @@ class CountingCluster {
   const int steps_;
   const TempFolder folder_;
   const ReservedPorts ports_;
+  PsClient observer_;  // here all the time, or the ps tasks would end with the last worker
   std::map<int, std::unique_ptr<RunningProgram>> servers_;
   std::map<int, std::unique_ptr<RunningProgram>> workers_;
 };
@@ -177,15 +181,14 @@ TEST_P(PsMemory, HoldsNoMoreThanThriceTheVariablesUnderLoadFromEightWorkers) {
   RunningProgram server(
       {kTask, "ps", "0", std::to_string(ports.ports()[0]), std::to_string(kWorkers), folder.file("ps")});
   const std::vector<float> ones(kBytes / 4 / static_cast<std::size_t>(parts), 1.0f);
-  std::atomic<int> done{0};
-  std::atomic<std::uint64_t> peak{0};  // when the last one is done
+  std::latch done(kWorkers);
+  std::uint64_t peak = 0;  // when the last one is done
   std::vector<std::thread> threads;
   for (int number = 0; number < kWorkers; ++number) {
     threads.emplace_back([&, number] {
       PsClient client(plan, {.worker = number,
-                             .addresses = {fmt::format("127.0.0.1:{}", ports.ports()[0])},
+                             .locate = at_addresses({fmt::format("127.0.0.1:{}", ports.ports()[0])}, kKey),
                              .cluster_id = kClusterId,
-                             .key = kKey,
                              .connect_timeout = 20s});
       if (number == 0) {
         client.initialise("count",
@@ -210,8 +213,9 @@ TEST_P(PsMemory, HoldsNoMoreThanThriceTheVariablesUnderLoadFromEightWorkers) {
       }
       // Its own pushes are in what it pulled.
       EXPECT_GE(pulled[0][0], 7.0f);
-      if (++done == kWorkers) peak = peak_memory(server.id());
-      client.finish(60s);
+      done.arrive_and_wait();
+      if (number == 0) peak = peak_memory(server.id());
+      client.finish();
     });
   }
   for (auto& thread : threads) thread.join();

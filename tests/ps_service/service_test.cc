@@ -15,79 +15,17 @@
 #include "base/net.h"
 #include "comm/bfloat16.h"
 #include "comm/tcp/handshake.h"
-#include "ps/ps_client.h"
 #include "ps/ps_state.h"
-#include "ps_service/counting_model.h"
-#include "ps_service/counting_store.h"
+#include "ps_service/raw_peer.h"
+#include "ps_service/servers.h"
 #include "support/errors.h"
 #include "support/temp_folder.h"
-#include "tandem/placement.h"
 
 namespace tandem::internal::ps {
 namespace {
 
 using namespace testing_support;
 using namespace std::chrono_literals;
-
-// Shards 0 and 1: "w" by rows; 2: "b"; 3: "d", of doubles.
-PlacementPlan small_plan(int num_ps = 2) {
-  return {{{"w", "F32", {6, 4}}, {"b", "F32", {5}}, {"d", "F64", {7}}},
-          {.num_ps = num_ps, .partitioner = FixedShardsPartitioner(2)}};
-}
-
-template <typename T>
-std::span<const std::byte> bytes_of(const std::vector<T>& values) {
-  return std::as_bytes(std::span(values));
-}
-
-// A model's values on a worker, by shard.
-struct Values {
-  explicit Values(const PlacementPlan& plan, std::byte fill = {}) {
-    for (const Shard& shard : plan.shards()) shards.emplace_back(shard.bytes, fill);
-  }
-  std::vector<std::span<const std::byte>> spans() const { return {shards.begin(), shards.end()}; }
-  std::vector<PullTarget> targets() {
-    std::vector<PullTarget> targets;
-    for (std::size_t i = 0; i < shards.size(); ++i) targets.push_back({.shard = i, .values = shards[i]});
-    return targets;
-  }
-  float* floats(std::size_t shard) { return reinterpret_cast<float*>(shards[shard].data()); }
-  double* doubles(std::size_t shard) { return reinterpret_cast<double*>(shards[shard].data()); }
-
-  std::vector<std::vector<std::byte>> shards;
-};
-
-// Some ps tasks in this process.
-struct Servers {
-  explicit Servers(int count, PsServiceOptions options = {}) {
-    options.cluster_id = kClusterId;
-    options.key = kKey;
-    for (int ps = 0; ps < count; ++ps) {
-      options.ps = ps;
-      stores.push_back(std::make_unique<CountingStore>());
-      services.push_back(std::make_unique<PsService>(*stores.back(), options));
-      addresses.push_back(fmt::format("127.0.0.1:{}", services.back()->port()));
-    }
-  }
-  std::unique_ptr<PsClient> client(const PlacementPlan& plan, int worker, PsClientOptions options = {}) {
-    options.worker = worker;
-    options.addresses = addresses;
-    options.cluster_id = kClusterId;
-    options.key = kKey;
-    options.connect_timeout = 10s;
-    return std::make_unique<PsClient>(plan, options);
-  }
-  // The chief, having initialised with zeros.
-  std::unique_ptr<PsClient> chief(const PlacementPlan& plan, PsClientOptions options = {}) {
-    auto chief = client(plan, 0, options);
-    chief->initialise("count", Values(plan).spans());
-    return chief;
-  }
-
-  std::vector<std::unique_ptr<CountingStore>> stores;
-  std::vector<std::unique_ptr<PsService>> services;
-  std::vector<std::string> addresses;
-};
 
 TEST(PsService, AddsWhatIsPushedAndAnswersWithTheSums) {
   const PlacementPlan plan = small_plan();
@@ -165,67 +103,6 @@ TEST(PsService, SpeaksEncrypted) {
   chief->pull_async(1, pulled.targets()).wait(5s);
   EXPECT_EQ(pulled.floats(3)[kCountingElements - 1], 1.0f);
 }
-
-// A worker that says what the test makes it say, over a proper connection.
-class RawPeer {
- public:
-  RawPeer(const std::string& address, int worker, const std::string& key = kKey,
-          const std::string& cluster = kClusterId)
-      : identity_(ps_identity(cluster, key)) {
-    const int port = std::stoi(address.substr(address.rfind(':') + 1));
-    const SocketAddress target = resolve_host("127.0.0.1", port).front();
-    FileDescriptor socket(::socket(target.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (connect(socket.get(), target.get(), target.length) != 0) throw std::runtime_error("connect");
-    auto handshake = tcp::Handshake::dial(tcp::Channel(std::move(socket), nullptr, false), identity_,
-                                          kFirstWorkerMember + static_cast<std::uint32_t>(worker), 0);
-    while (!handshake.step()) wait(handshake.descriptor(), handshake.events());
-    channel_ = handshake.take();
-  }
-
-  void send(const std::string& bytes, std::span<const std::byte> payload = {}) {
-    std::string all = bytes + std::string(reinterpret_cast<const char*>(payload.data()), payload.size());
-    for (std::size_t at = 0; at < all.size();) {
-      const iovec part{all.data() + at, all.size() - at};
-      const std::size_t moved = channel_.write(&part, 1);
-      if (moved == 0) wait(channel_.descriptor(), POLLOUT);
-      at += moved;
-    }
-  }
-  template <typename Message>
-  Message receive() {
-    std::array<std::byte, kPrologueBytes> prologue_bytes;
-    read(prologue_bytes);
-    const Prologue prologue = parse_prologue(prologue_bytes, 1 << 20);
-    std::vector<std::byte> header(prologue.header_bytes);
-    read(header);
-    payload.resize(prologue.payload_bytes);
-    read(payload);
-    return decode<Message>(prologue, header);
-  }
-  // Until the other side closes.
-  void expect_end() {
-    std::byte one;
-    EXPECT_THROW(read(std::span(&one, 1)), tcp::ChannelClosed);
-  }
-
-  std::vector<std::byte> payload;
-
- private:
-  static void wait(int descriptor, short events) {
-    pollfd polled{descriptor, events, 0};
-    if (poll(&polled, 1, 5000) <= 0) throw std::runtime_error("no answer");
-  }
-  void read(std::span<std::byte> bytes) {
-    while (!bytes.empty()) {
-      const std::size_t moved = channel_.read(bytes.data(), bytes.size());
-      if (moved == 0) wait(channel_.descriptor(), POLLIN);
-      bytes = bytes.subspan(moved);
-    }
-  }
-
-  const tcp::GroupIdentity identity_;
-  tcp::Channel channel_;
-};
 
 const Incarnation kProcess{1, 2};
 

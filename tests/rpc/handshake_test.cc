@@ -43,7 +43,7 @@ class Handshake : public ::testing::Test {
   // The task is none the worse for it all: the real worker:1 gets in. How long that took.
   steady_clock::duration expect_that_the_cluster_forms() {
     const auto begin = steady_clock::now();
-    Server other(workers_.cluster, kClient.type, kClient.index, options_);
+    TaskServer other(workers_.cluster, kClient.type, kClient.index, options_);
     other.wait_for_all();
     server_->wait_for_all();
     const auto took = steady_clock::now() - begin;
@@ -57,7 +57,7 @@ class Handshake : public ::testing::Test {
   TempFolder folder_;
   Workers workers_{2};
   ServerOptions options_;
-  std::optional<Server> server_;
+  std::optional<TaskServer> server_;
   Identity as_worker_1{.cluster = workers_.cluster,
                        .task = kClient,
                        .incarnation = {.high = 1, .low = 2},

@@ -170,8 +170,8 @@ class SlowOnes {
 };
 
 struct Formed {
-  std::unique_ptr<Server> first;
-  std::unique_ptr<Server> second;
+  std::unique_ptr<TaskServer> first;
+  std::unique_ptr<TaskServer> second;
   steady_clock::duration took = {};
 };
 
@@ -191,14 +191,14 @@ class Hostile : public ::testing::TestWithParam<const char*> {
   }
   ~Hostile() override { gpr_set_log_function(nullptr); }
 
-  Server make(int index) const {
-    return Server(workers_.cluster, "worker", index,
-                  with_patience({.security = {.mode = GetParam(), .certs = folder_.path()}}));
+  TaskServer make(int index) const {
+    return TaskServer(workers_.cluster, "worker", index,
+                      with_patience({.security = {.mode = GetParam(), .certs = folder_.path()}}));
   }
   // The first is there already; the second comes.
-  Formed form(std::unique_ptr<Server> first) const {
+  Formed form(std::unique_ptr<TaskServer> first) const {
     const auto begin = steady_clock::now();
-    auto second = std::make_unique<Server>(make(1));
+    auto second = std::make_unique<TaskServer>(make(1));
     second->wait_for_all();
     first->wait_for_all();
     return {std::move(first), std::move(second), steady_clock::now() - begin};
@@ -218,12 +218,12 @@ TEST_P(Hostile, ConnectionsHardlyDelayAClusterThatForms) {
   steady_clock::duration undisturbed{};
   std::size_t descriptors = 0;
   {
-    const Formed formed = form(std::make_unique<Server>(make(0)));
+    const Formed formed = form(std::make_unique<TaskServer>(make(0)));
     undisturbed = formed.took;
     descriptors = descriptors_of_this_process();
   }
 
-  auto first = std::make_unique<Server>(make(0));
+  auto first = std::make_unique<TaskServer>(make(0));
   const std::vector<int> ports{workers_.port(0), workers_.port(1)};
   SlowOnes slow(ports, slow_ones());
   std::atomic<int> done = 0;
@@ -271,7 +271,7 @@ TEST_P(Hostile, ConnectionsHardlyDelayAClusterThatForms) {
 }
 
 TEST_P(Hostile, AConnectionThatSaysNothingIsClosed) {
-  const Server server = make(0);
+  const TaskServer server = make(0);
   const FileDescriptor connection = connected_to(workers_.port(0));
   ASSERT_TRUE(connection);
   const auto begin = steady_clock::now();

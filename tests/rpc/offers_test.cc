@@ -37,7 +37,7 @@ struct Known {
   friend bool operator==(const Known&, const Known&) = default;
 };
 
-Known known_to(Server& server) {
+Known known_to(TaskServer& server) {
   server.wait_for_all();
   return {server.offers(), server.generation(), server.data_key(), server.security_mode()};
 }
@@ -49,13 +49,13 @@ TEST(Offers, AreKnownToAllOnceTheyHaveStarted) {
   const auto offer_of = [](const TaskId& task) {
     return task.type == "ps" ? Offer{} : Offer{{"name", task.name()}, {"bytes", kAnyBytes}, {"empty", ""}};
   };
-  std::vector<Server> servers;
+  std::vector<TaskServer> servers;
   for (const TaskId& task : tasks) {
     servers.emplace_back(workers.cluster, task.type, task.index, offering(offer_of(task)));
     EXPECT_EQ(servers.back().cluster_id(), workers.cluster.id());
   }
   std::vector<std::future<Known>> known;
-  for (Server& server : servers) known.push_back(in_thread([&] { return known_to(server); }));
+  for (TaskServer& server : servers) known.push_back(in_thread([&] { return known_to(server); }));
   const Known first = result_of(std::move(known[0]));
   EXPECT_EQ(first.offers,
             (Offers{{tasks[0], offer_of(tasks[0])}, {tasks[1], offer_of(tasks[1])}, {tasks[2], {}}}));
@@ -75,7 +75,7 @@ TEST(Offers, AreKnownToAllOnceTheyHaveStarted) {
 }
 
 TEST(Offers, OfAClusterOfOneAreItsOwn) {
-  Server server = Server::create_local_server(offering({{"seed", "17"}}));
+  TaskServer server = TaskServer::create_local_server(offering({{"seed", "17"}}));
   server.wait_for_all();
   EXPECT_EQ(server.offers(), (Offers{{{"localhost", 0}, {{"seed", "17"}}}}));
   EXPECT_EQ(server.generation(), 1u);
@@ -84,7 +84,7 @@ TEST(Offers, OfAClusterOfOneAreItsOwn) {
 
 TEST(Offers, AreNotKnownBeforeTheStart) {
   const Workers workers(2);
-  const Server server(workers.cluster, "worker", 0, offering({{"seed", "17"}}));
+  const TaskServer server(workers.cluster, "worker", 0, offering({{"seed", "17"}}));
   EXPECT_EQ(message_of<FailedPrecondition>([&] { server.offers(); }),
             "worker:0 has not started: what the tasks offer is known once wait_for_all() has returned");
   EXPECT_EQ(message_of<FailedPrecondition>([&] { server.generation(); }),
@@ -103,13 +103,13 @@ Offer of_entries(std::size_t count) {
 TEST(Offers, HaveLimits) {
   const Workers workers(1);
   const auto take = [&](Offer offer) {
-    Server server(workers.cluster, "worker", 0, offering(offer));
+    TaskServer server(workers.cluster, "worker", 0, offering(offer));
     server.wait_for_all();
     EXPECT_EQ(server.offers().at({"worker", 0}), offer);
   };
   const auto refusal_of = [&](Offer offer) {
     return message_of<InvalidArgument>(
-        [&] { Server(workers.cluster, "worker", 0, offering(std::move(offer))); });
+        [&] { TaskServer(workers.cluster, "worker", 0, offering(std::move(offer))); });
   };
   take(of_entries(internal::kOfferEntries));
   EXPECT_EQ(refusal_of(of_entries(internal::kOfferEntries + 1)),
@@ -148,12 +148,12 @@ class OffersInMode : public ::testing::TestWithParam<const char*> {
           authority_.certificate());
     }
   }
-  Server make(int index, Offer offer) const {
-    return Server(workers_.cluster, "worker", index, offering(std::move(offer), security()));
+  TaskServer make(int index, Offer offer) const {
+    return TaskServer(workers_.cluster, "worker", index, offering(std::move(offer), security()));
   }
   std::future<Known> start(int index, Offer offer) const {
     return in_thread([this, index, offer = std::move(offer)] {
-      Server server = make(index, offer);
+      TaskServer server = make(index, offer);
       Known known = known_to(server);
       server.finish();
       return known;
@@ -190,7 +190,7 @@ TEST_P(OffersInMode, ReachAllAndGiveOneKey) {
 TEST_P(OffersInMode, OfATaskThatComesAgainWhileJoiningAreItsLast) {
   auto first = start(0, {{"name", "first"}});
   for (const char* name : {"once", "twice"}) {
-    const Server former = make(1, {{"name", name}, {"only", "mine"}});
+    const TaskServer former = make(1, {{"name", name}, {"only", "mine"}});
     std::this_thread::sleep_for(milliseconds(300));  // it is heard meanwhile
   }
   auto second = start(1, {{"name", "last"}});
@@ -280,7 +280,7 @@ class OffersOfPuppets : public ::testing::Test {
   std::string process_of(int task) const { return server_.offers().at({"worker", task}).at("process"); }
 
   const Workers workers_{3};
-  const Server server_{workers_.cluster, "worker", 0, offering({{"process", "real"}})};
+  const TaskServer server_{workers_.cluster, "worker", 0, offering({{"process", "real"}})};
 };
 
 TEST_F(OffersOfPuppets, NobodyStartsOnAnothersWordBeforeHeHasHeardAll) {
@@ -356,8 +356,8 @@ TEST_F(OffersOfPuppets, AProcessThatWasTakenForGoneAndSpeaksAgainBringsItsOfferB
 TEST(Offers, AreNotForObservers) {
   const Workers workers(2);
   const std::string secret = "a value that only tasks see";
-  Server first(workers.cluster, "worker", 0, offering({{"secret", secret}}));
-  Server second(workers.cluster, "worker", 1, offering({{"secret", secret}}));
+  TaskServer first(workers.cluster, "worker", 0, offering({{"secret", secret}}));
+  TaskServer second(workers.cluster, "worker", 1, offering({{"secret", secret}}));
   first.wait_for_all();
   second.wait_for_all();
   Stranger observer(workers.address(0));

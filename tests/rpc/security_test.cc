@@ -29,7 +29,7 @@ Pair start_with(const Workers& workers, const SecurityOptions& first, const Secu
                 milliseconds patience = kPatience) {
   const auto made_with = [&](int index, const SecurityOptions& security) {
     return [&workers, index, security, patience] {
-      return Server(workers.cluster, "worker", index, {.security = security, .join_timeout = patience});
+      return TaskServer(workers.cluster, "worker", index, {.security = security, .join_timeout = patience});
     };
   };
   return start_both(made_with(0, first), made_with(1, second));
@@ -80,8 +80,9 @@ TEST(Token, IsNotReadFromAFileThatOthersCanRead) {
   const std::string file = token_file(folder, "token", "0123456789abcdef");
   ASSERT_EQ(chmod(file.c_str(), 0644), 0);
   EXPECT_EQ(
-      message_of<InvalidArgument>(
-          [&] { Server(workers.cluster, "worker", 0, {.security = {.mode = "token", .token_file = file}}); }),
+      message_of<InvalidArgument>([&] {
+        TaskServer(workers.cluster, "worker", 0, {.security = {.mode = "token", .token_file = file}});
+      }),
       fmt::format("\"{0}\" has mode 0644: a secret must be readable by its owner alone (chmod 600 '{0}')",
                   file));
 }
@@ -90,7 +91,7 @@ TEST(Security, OffLoopbackItMustBeChosen) {
   const ClusterSpec cluster({{"worker", {"192.0.2.1:2222", "192.0.2.2:2222"}}});
   const auto message = [&](SecurityOptions security) {
     return message_of<InvalidArgument>(
-        [&] { Server(cluster, "worker", 0, {.security = std::move(security)}); });
+        [&] { TaskServer(cluster, "worker", 0, {.security = std::move(security)}); });
   };
   for (const char* mode : {"", "insecure"}) {
     const std::string said = message({.mode = mode});
@@ -107,25 +108,25 @@ TEST(Security, OffLoopbackItMustBeChosen) {
 TEST(Security, ListeningEverywhereIsOffLoopback) {
   const Workers workers(1);
   const std::string said =
-      message_of<InvalidArgument>([&] { Server(workers.cluster, "worker", 0, {.bind = "0.0.0.0"}); });
+      message_of<InvalidArgument>([&] { TaskServer(workers.cluster, "worker", 0, {.bind = "0.0.0.0"}); });
   EXPECT_NE(said.find("this task listens beyond loopback"), std::string::npos) << said;
 }
 
 TEST(Security, SaysWhichModeIsInForce) {
   const Workers workers(1);
-  EXPECT_EQ(Server(workers.cluster).security_mode(), "insecure");
-  EXPECT_EQ(Server(workers.cluster, "worker", 0, {.security = {.mode = "insecure"}}).security_mode(),
+  EXPECT_EQ(TaskServer(workers.cluster).security_mode(), "insecure");
+  EXPECT_EQ(TaskServer(workers.cluster, "worker", 0, {.security = {.mode = "insecure"}}).security_mode(),
             "insecure");
   const TempFolder folder;
   const SecurityOptions token{.mode = "token", .token_file = token_file(folder, "token", "0123456789abcdef")};
-  EXPECT_EQ(Server(workers.cluster, "worker", 0, {.security = token}).security_mode(), "token");
+  EXPECT_EQ(TaskServer(workers.cluster, "worker", 0, {.security = token}).security_mode(), "token");
 }
 
 TEST(Security, SaysWhatAModeNeeds) {
   const Workers workers(1);
   const auto message = [&](SecurityOptions security) {
     return message_of<InvalidArgument>(
-        [&] { Server(workers.cluster, "worker", 0, {.security = std::move(security)}); });
+        [&] { TaskServer(workers.cluster, "worker", 0, {.security = std::move(security)}); });
   };
   EXPECT_EQ(message({.mode = "magic"}), "security \"magic\" is unknown: expected insecure, token or tls");
   EXPECT_NE(message({.mode = "token"}).find("--token_file F"), std::string::npos);
@@ -191,8 +192,8 @@ internal::IssuedCertificate Tls::expired(const internal::CertificateSubject& sub
 }
 
 std::string Tls::called_with(const internal::IssuedCertificate& issued) const {
-  const Server server(workers_.cluster, "worker", 0,
-                      with_patience({.security = {.mode = "tls", .certs = good(0)}}));
+  const TaskServer server(workers_.cluster, "worker", 0,
+                          with_patience({.security = {.mode = "tls", .certs = good(0)}}));
   const internal::Identity as_worker_1{.cluster = workers_.cluster,
                                        .task = TaskId{"worker", 1},
                                        .incarnation = {.high = 1, .low = 2},
@@ -227,7 +228,7 @@ TEST_F(Tls, ACertificateThatHasExpiredLetsNobodyIn) {
   // Its owner is told before anyone else must refuse it.
   const std::string certs = save("expired", issued, authority_.certificate());
   const std::string message = message_of<InvalidArgument>(
-      [&] { Server(workers_.cluster, "worker", 1, {.security = {.mode = "tls", .certs = certs}}); });
+      [&] { TaskServer(workers_.cluster, "worker", 1, {.security = {.mode = "tls", .certs = certs}}); });
   EXPECT_EQ(message.find(fmt::format("\"{}/cert.pem\" expired on 20", certs)), 0u) << message;
 }
 
@@ -235,7 +236,7 @@ TEST_F(Tls, ACertificateThatTheAuthorityBesideItDidNotSignIsRefusedAtOnce) {
   const auto issued = CertificateAuthority::create().issue(subject_of(workers_.cluster, 1), 30);
   const std::string certs = save("mixed", issued, authority_.certificate());
   const std::string message = message_of<InvalidArgument>(
-      [&] { Server(workers_.cluster, "worker", 1, {.security = {.mode = "tls", .certs = certs}}); });
+      [&] { TaskServer(workers_.cluster, "worker", 1, {.security = {.mode = "tls", .certs = certs}}); });
   EXPECT_NE(message.find("is not signed by the authority beside it"), std::string::npos) << message;
 }
 
@@ -283,8 +284,8 @@ TEST_F(Tls, ATaskWithoutItIsNotLetIn) {
 }
 
 TEST_F(Tls, OnlyAnOperatorMayAskForTheState) {
-  const Server server(workers_.cluster, "worker", 0,
-                      with_patience({.security = {.mode = "tls", .certs = good(0)}}));
+  const TaskServer server(workers_.cluster, "worker", 0,
+                          with_patience({.security = {.mode = "tls", .certs = good(0)}}));
   const auto answer_to = [&](const internal::CertificateSubject& subject) {
     const auto issued = authority_.issue(subject, 30);
     Stranger stranger(workers_.address(0),

@@ -18,7 +18,7 @@
 #include "support/errors.h"
 #include "tandem/cluster_spec.h"
 #include "tandem/error.h"
-#include "tandem/server.h"
+#include "tandem/task_server.h"
 
 namespace tandem::testing_support {
 
@@ -98,9 +98,9 @@ struct Pair {
   std::string first;
   std::string second;
 };
-inline Pair start_both(const std::function<Server()>& make_first,
-                       const std::function<Server()>& make_second) {
-  const auto outcome = [](Server& server) -> std::string {
+inline Pair start_both(const std::function<TaskServer()>& make_first,
+                       const std::function<TaskServer()>& make_second) {
+  const auto outcome = [](TaskServer& server) -> std::string {
     try {
       server.wait_for_all();
       return "";
@@ -108,8 +108,8 @@ inline Pair start_both(const std::function<Server()>& make_first,
       return error.what();
     }
   };
-  Server first = make_first();
-  Server second = make_second();
+  TaskServer first = make_first();
+  TaskServer second = make_second();
   auto said = in_thread([&] { return outcome(first); });
   Pair pair;
   pair.second = outcome(second);

@@ -1,4 +1,4 @@
-#include "tandem/server.h"
+#include "tandem/task_server.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -20,10 +20,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-TEST(Server, TwoTasksStartTogetherAndFinish) {
+TEST(TaskServer, TwoTasksStartTogetherAndFinish) {
   const Workers workers(2);
   const auto run = [&](int index) {
-    Server server(workers.cluster, "worker", index, with_patience());
+    TaskServer server(workers.cluster, "worker", index, with_patience());
     server.wait_for_all();
     const auto started = steady_clock::now();
     server.set_progress(10, 100);
@@ -44,16 +44,16 @@ TEST(Server, TwoTasksStartTogetherAndFinish) {
   EXPECT_LT(a > b ? a - b : b - a, milliseconds(500));
 }
 
-TEST(Server, SaysWhereItListens) {
+TEST(TaskServer, SaysWhereItListens) {
   const Workers workers(2);
-  const Server server(workers.cluster, "worker", 1, with_patience());
+  const TaskServer server(workers.cluster, "worker", 1, with_patience());
   EXPECT_EQ(server.target(), "grpc://" + workers.address(1));
   EXPECT_EQ(server.port(), workers.port(1));
   EXPECT_EQ(server.task(), (TaskId{"worker", 1}));
 }
 
-TEST(Server, ALocalServerIsAClusterOfItsOwn) {
-  Server server = Server::create_local_server();
+TEST(TaskServer, ALocalServerIsAClusterOfItsOwn) {
+  TaskServer server = TaskServer::create_local_server();
   EXPECT_EQ(server.target(), fmt::format("grpc://127.0.0.1:{}", server.port()));
   EXPECT_GT(server.port(), 0);
   EXPECT_EQ(server.task(), (TaskId{"localhost", 0}));
@@ -63,29 +63,29 @@ TEST(Server, ALocalServerIsAClusterOfItsOwn) {
   server.check();
   server.finish();
   server.join();
-  Server moved = std::move(server);
+  TaskServer moved = std::move(server);
   EXPECT_FALSE(moved.lost());
 }
 
-TEST(Server, TakesTheOnlyJobAndTheOnlyTaskForGranted) {
+TEST(TaskServer, TakesTheOnlyJobAndTheOnlyTaskForGranted) {
   const Workers one(1);
-  EXPECT_EQ(Server(one.cluster).task(), (TaskId{"worker", 0}));
-  EXPECT_EQ(Server(one.cluster, "worker").task(), (TaskId{"worker", 0}));
+  EXPECT_EQ(TaskServer(one.cluster).task(), (TaskId{"worker", 0}));
+  EXPECT_EQ(TaskServer(one.cluster, "worker").task(), (TaskId{"worker", 0}));
   const Workers two(2);
-  EXPECT_EQ(Server(two.cluster, "", 1).task(), (TaskId{"worker", 1}));
+  EXPECT_EQ(TaskServer(two.cluster, "", 1).task(), (TaskId{"worker", 1}));
 }
 
-TEST(Server, AsksForTheJobAndTheIndexIfThereAreSeveral) {
+TEST(TaskServer, AsksForTheJobAndTheIndexIfThereAreSeveral) {
   const Workers workers(2, {"ps"});
   const auto message = [&](const std::string& job, std::optional<int> index) {
-    return message_of<InvalidArgument>([&] { Server(workers.cluster, job, index); });
+    return message_of<InvalidArgument>([&] { TaskServer(workers.cluster, job, index); });
   };
   EXPECT_EQ(message("", 0), "the cluster has the jobs worker, ps: say which one this task is of");
   EXPECT_EQ(message("worker", {}), "job \"worker\" has 2 tasks: say the index of this one");
   EXPECT_NE(message("chief", 0).find("chief"), std::string::npos);
   EXPECT_NE(message("worker", 2).find("2"), std::string::npos);
-  EXPECT_EQ(message_of<InvalidArgument>([] { Server(ClusterSpec{}); }),
-            "a Server needs a cluster with at least one task");
+  EXPECT_EQ(message_of<InvalidArgument>([] { TaskServer(ClusterSpec{}); }),
+            "a TaskServer needs a cluster with at least one task");
 }
 
 // Something else that listens at that port of that address.
@@ -99,10 +99,10 @@ internal::FileDescriptor listener(const std::string& host, int port) {
   return made;
 }
 
-TEST(Server, NamesThePortThatIsInUseAndAFreeOne) {
+TEST(TaskServer, NamesThePortThatIsInUseAndAFreeOne) {
   const Workers workers(1);
   const auto other = listener("127.0.0.1", workers.port(0));
-  const std::string message = message_of<Unavailable>([&] { Server(workers.cluster, "worker", 0); });
+  const std::string message = message_of<Unavailable>([&] { TaskServer(workers.cluster, "worker", 0); });
   const std::string begin =
       fmt::format("worker:0 cannot listen at 127.0.0.1:{}: the port is in use; port ", workers.port(0));
   ASSERT_EQ(message.substr(0, begin.size()), begin);
@@ -113,35 +113,35 @@ TEST(Server, NamesThePortThatIsInUseAndAFreeOne) {
 }
 
 // "localhost" may stand for two addresses; half a port is not enough.
-TEST(Server, APortInUseAtOneAddressOfItsHostIsInUse) {
+TEST(TaskServer, APortInUseAtOneAddressOfItsHostIsInUse) {
   const Workers workers(1);
   const auto other = listener("127.0.0.1", workers.port(0));
   const ClusterSpec cluster(
       {{"worker", std::vector<std::string>{fmt::format("localhost:{}", workers.port(0))}}});
-  const std::string message = message_of<Unavailable>([&] { Server(cluster, "worker", 0); });
+  const std::string message = message_of<Unavailable>([&] { TaskServer(cluster, "worker", 0); });
   EXPECT_NE(message.find("the port is in use"), std::string::npos) << message;
 }
 
-TEST(Server, RefusesAnAddressThatIsNotOfThisMachine) {
+TEST(TaskServer, RefusesAnAddressThatIsNotOfThisMachine) {
   const ClusterSpec cluster({{"worker", {"192.0.2.1:2222", "192.0.2.2:2222"}}});
   const std::string message = message_of<InvalidArgument>(
-      [&] { Server(cluster, "worker", 0, {.security = {.insecure_network = true}}); });
+      [&] { TaskServer(cluster, "worker", 0, {.security = {.insecure_network = true}}); });
   EXPECT_NE(message.find("worker:0 cannot listen at 192.0.2.1:2222: that is no address of this machine"),
             std::string::npos)
       << message;
 }
 
-TEST(Server, APsJoinsUntilTheWorkersHaveFinished) {
+TEST(TaskServer, APsJoinsUntilTheWorkersHaveFinished) {
   const Workers workers(2, {"ps"});
   auto ps = in_thread([&] {
-    Server server(workers.cluster, "ps", 0, with_patience());
+    TaskServer server(workers.cluster, "ps", 0, with_patience());
     server.join();
     return steady_clock::now();
   });
   std::vector<std::future<steady_clock::time_point>> ends;
   for (int index = 0; index < 2; ++index) {
     ends.push_back(in_thread([&, index] {
-      Server server(workers.cluster, "worker", index, with_patience());
+      TaskServer server(workers.cluster, "worker", index, with_patience());
       server.wait_for_all();
       std::this_thread::sleep_for(milliseconds(200 * index));
       const auto end = steady_clock::now();
@@ -154,16 +154,16 @@ TEST(Server, APsJoinsUntilTheWorkersHaveFinished) {
   EXPECT_GT(result_of(std::move(ps)), std::max(first, second));
 }
 
-TEST(Server, AnEvaluatorIsNeitherWaitedForNorMissed) {
+TEST(TaskServer, AnEvaluatorIsNeitherWaitedForNorMissed) {
   const Workers workers(1, {"evaluator"});
-  Server worker(workers.cluster, "worker", 0, with_patience());
+  TaskServer worker(workers.cluster, "worker", 0, with_patience());
   worker.wait_for_all();
   {
-    Server evaluator(workers.cluster, "evaluator", 0, with_patience());
+    TaskServer evaluator(workers.cluster, "evaluator", 0, with_patience());
     evaluator.wait_for_all();
   }
   // It comes again, and has nothing against the end of the worker.
-  Server evaluator(workers.cluster, "evaluator", 0, with_patience());
+  TaskServer evaluator(workers.cluster, "evaluator", 0, with_patience());
   evaluator.wait_for_all();
   auto joined = in_thread([&] { evaluator.join(); });
   worker.check();
@@ -173,13 +173,13 @@ TEST(Server, AnEvaluatorIsNeitherWaitedForNorMissed) {
 }
 
 // Its link to the evaluator still stands when the worker goes.
-TEST(Server, AWorkerGoesWhileTheEvaluatorStays) {
+TEST(TaskServer, AWorkerGoesWhileTheEvaluatorStays) {
   const Workers workers(2, {"evaluator"});
-  Server evaluator(workers.cluster, "evaluator", 0, with_patience());
+  TaskServer evaluator(workers.cluster, "evaluator", 0, with_patience());
   std::vector<std::future<void>> ends;
   for (int index = 0; index < 2; ++index) {
     ends.push_back(in_thread([&, index] {
-      Server server(workers.cluster, "worker", index, with_patience());
+      TaskServer server(workers.cluster, "worker", index, with_patience());
       server.wait_for_all();
       server.finish();
     }));
@@ -188,12 +188,12 @@ TEST(Server, AWorkerGoesWhileTheEvaluatorStays) {
   evaluator.join();
 }
 
-TEST(Server, TwoProgramsThatDifferAreRefusedOnBothSides) {
+TEST(TaskServer, TwoProgramsThatDifferAreRefusedOnBothSides) {
   const Workers workers(2);
   const auto made_with = [&](int index, const char* batch_size) {
     return [&workers, index, batch_size] {
-      return Server(workers.cluster, "worker", index,
-                    with_patience({.program = {{"batch_size", batch_size}, {"seed", "1"}}}));
+      return TaskServer(workers.cluster, "worker", index,
+                        with_patience({.program = {{"batch_size", batch_size}, {"seed", "1"}}}));
     };
   };
   const Pair said = start_both(made_with(0, "128"), made_with(1, "64"));
@@ -207,11 +207,11 @@ TEST(Server, TwoProgramsThatDifferAreRefusedOnBothSides) {
                         workers.address(0)));
 }
 
-TEST(Server, ADifferenceThatIsLongOrNotPlainTextIsStillTold) {
+TEST(TaskServer, ADifferenceThatIsLongOrNotPlainTextIsStillTold) {
   const Workers workers(2);
   const auto made_with = [&](int index, const std::string& name) {
     return [&workers, index, name] {
-      return Server(workers.cluster, "worker", index, with_patience({.program = {{"name", name}}}));
+      return TaskServer(workers.cluster, "worker", index, with_patience({.program = {{"name", name}}}));
     };
   };
   std::string umlauts = "a";  // so that no cut after an even number of bytes is between two letters
@@ -227,12 +227,12 @@ TEST(Server, ADifferenceThatIsLongOrNotPlainTextIsStillTold) {
   }
 }
 
-TEST(Server, TwoClustersThatDifferAreRefusedWithTheTaskInWhichTheyDo) {
+TEST(TaskServer, TwoClustersThatDifferAreRefusedWithTheTaskInWhichTheyDo) {
   const Workers workers(3);
   const ClusterSpec other(
       {{"worker", std::vector<std::string>{workers.address(0), workers.address(1), "127.0.0.1:9"}}});
-  const Pair said = start_both([&] { return Server(workers.cluster, "worker", 0, with_patience()); },
-                               [&] { return Server(other, "worker", 1, with_patience()); });
+  const Pair said = start_both([&] { return TaskServer(workers.cluster, "worker", 0, with_patience()); },
+                               [&] { return TaskServer(other, "worker", 1, with_patience()); });
   EXPECT_EQ(said.first, fmt::format("worker:0 is refused by worker:1 ({}): clusters differ: worker:2 is "
                                     "127.0.0.1:9 for worker:1, {} for worker:0",
                                     workers.address(1), workers.address(2)));
@@ -241,12 +241,12 @@ TEST(Server, TwoClustersThatDifferAreRefusedWithTheTaskInWhichTheyDo) {
                                      workers.address(0), workers.address(2)));
 }
 
-TEST(Server, TheOrderOfTheJobsDoesNotMatter) {
+TEST(TaskServer, TheOrderOfTheJobsDoesNotMatter) {
   const Workers workers(1, {"ps"});
   const ClusterSpec other({{"ps", std::vector<std::string>{workers.address(1)}},
                            {"worker", std::vector<std::string>{workers.address(0)}}});
-  const Pair said = start_both([&] { return Server(workers.cluster, "worker", 0, with_patience()); },
-                               [&] { return Server(other, "ps", 0, with_patience()); });
+  const Pair said = start_both([&] { return TaskServer(workers.cluster, "worker", 0, with_patience()); },
+                               [&] { return TaskServer(other, "ps", 0, with_patience()); });
   EXPECT_EQ(said.first, "");
   EXPECT_EQ(said.second, "");
 }
@@ -257,12 +257,12 @@ ClusterSpec on_two_addresses(const Workers& workers) {
                                                           fmt::format("127.0.0.2:{}", workers.port(0))}}});
 }
 
-TEST(Server, TwoTasksThatHaveEachOthersAddressAreTold) {
+TEST(TaskServer, TwoTasksThatHaveEachOthersAddressAreTold) {
   const Workers workers(1);
   const ClusterSpec cluster = on_two_addresses(workers);
   const Pair said =
-      start_both([&] { return Server(cluster, "worker", 0, with_patience({.bind = "127.0.0.2"})); },
-                 [&] { return Server(cluster, "worker", 1, with_patience({.bind = "127.0.0.1"})); });
+      start_both([&] { return TaskServer(cluster, "worker", 0, with_patience({.bind = "127.0.0.2"})); },
+                 [&] { return TaskServer(cluster, "worker", 1, with_patience({.bind = "127.0.0.1"})); });
   // Each reaches itself where the other should be.
   EXPECT_NE(said.first.find("this is worker:0, not worker:1: two tasks have each other's address"),
             std::string::npos)
@@ -272,14 +272,14 @@ TEST(Server, TwoTasksThatHaveEachOthersAddressAreTold) {
       << said.second;
 }
 
-TEST(Server, ASecondProcessOfATaskIsRefusedByName) {
+TEST(TaskServer, ASecondProcessOfATaskIsRefusedByName) {
   const Workers workers(1);
   const ClusterSpec cluster = on_two_addresses(workers);
-  Server first(cluster, "worker", 0, with_patience());
-  Server second(cluster, "worker", 1, with_patience());
+  TaskServer first(cluster, "worker", 0, with_patience());
+  TaskServer second(cluster, "worker", 1, with_patience());
   first.wait_for_all();
   second.wait_for_all();
-  Server again(cluster, "worker", 1, with_patience({.bind = "127.0.0.3"}));
+  TaskServer again(cluster, "worker", 1, with_patience({.bind = "127.0.0.3"}));
   EXPECT_EQ(
       message_of<InvalidArgument>([&] { again.wait_for_all(); }),
       fmt::format("worker:1 is refused by worker:0 (127.0.0.1:{}): another process is worker:1 already, "
@@ -289,9 +289,9 @@ TEST(Server, ASecondProcessOfATaskIsRefusedByName) {
   second.check();
 }
 
-TEST(Server, GivesUpInTimeAndNamesWhoIsMissingAndWhy) {
+TEST(TaskServer, GivesUpInTimeAndNamesWhoIsMissingAndWhy) {
   const Workers workers(3);
-  Server server(workers.cluster, "worker", 0, {.join_timeout = milliseconds(700)});
+  TaskServer server(workers.cluster, "worker", 0, {.join_timeout = milliseconds(700)});
   const auto begin = steady_clock::now();
   EXPECT_EQ(message_of<Unavailable>([&] { server.wait_for_all(); }),
             fmt::format("worker:0 gives up after 0.7 s without worker:1 {} (Connection refused), worker:2 {} "
@@ -301,10 +301,10 @@ TEST(Server, GivesUpInTimeAndNamesWhoIsMissingAndWhy) {
 }
 
 // What the other one says when `goes` has gone on the task in the middle of a run.
-LostTask loss_after(const std::function<void(std::unique_ptr<Server>&)>& goes) {
+LostTask loss_after(const std::function<void(std::unique_ptr<TaskServer>&)>& goes) {
   const Workers workers(2);
-  auto first = std::make_unique<Server>(workers.cluster, "worker", 0, with_patience());
-  Server second(workers.cluster, "worker", 1, with_patience());
+  auto first = std::make_unique<TaskServer>(workers.cluster, "worker", 0, with_patience());
+  TaskServer second(workers.cluster, "worker", 1, with_patience());
   first->wait_for_all();
   second.wait_for_all();
   second.set_progress(7);
@@ -324,14 +324,14 @@ LostTask loss_after(const std::function<void(std::unique_ptr<Server>&)>& goes) {
   return *lost;
 }
 
-TEST(Server, ATaskThatLeavesIsNamedByTheOthers) {
-  const LostTask lost = loss_after([](std::unique_ptr<Server>& server) { server->leave(); });
+TEST(TaskServer, ATaskThatLeavesIsNamedByTheOthers) {
+  const LostTask lost = loss_after([](std::unique_ptr<TaskServer>& server) { server->leave(); });
   EXPECT_EQ(lost.evidence, "left");
   EXPECT_EQ(lost.task, (TaskId{"worker", 0}));
 }
 
-TEST(Server, ATaskThatIsDestroyedWithoutFinishHasLeft) {
-  const LostTask lost = loss_after([](std::unique_ptr<Server>& server) { server.reset(); });
+TEST(TaskServer, ATaskThatIsDestroyedWithoutFinishHasLeft) {
+  const LostTask lost = loss_after([](std::unique_ptr<TaskServer>& server) { server.reset(); });
   EXPECT_EQ(lost.evidence, "left");
   EXPECT_EQ(lost.task, (TaskId{"worker", 0}));
 }
@@ -340,18 +340,18 @@ TEST(Server, ATaskThatIsDestroyedWithoutFinishHasLeft) {
 struct RunOfTwo {
   RunOfTwo() {
     for (int index = 0; index < 2; ++index) {
-      servers.push_back(std::make_unique<Server>(workers.cluster, "worker", index, with_patience()));
+      servers.push_back(std::make_unique<TaskServer>(workers.cluster, "worker", index, with_patience()));
     }
     for (const auto& server : servers) server->wait_for_all();
   }
-  Server& first() { return *servers[0]; }
-  Server& second() { return *servers[1]; }
+  TaskServer& first() { return *servers[0]; }
+  TaskServer& second() { return *servers[1]; }
 
   const Workers workers{2};
-  std::vector<std::unique_ptr<Server>> servers;
+  std::vector<std::unique_ptr<TaskServer>> servers;
 };
 
-TEST(Server, TellsAListenerOfALossOnceAndAsSoonAsItTellsAnyone) {
+TEST(TaskServer, TellsAListenerOfALossOnceAndAsSoonAsItTellsAnyone) {
   RunOfTwo run;
   std::mutex mutex;
   std::vector<LostTask> told;
@@ -385,7 +385,7 @@ TEST(Server, TellsAListenerOfALossOnceAndAsSoonAsItTellsAnyone) {
   EXPECT_LT(*told_at - lost_at, milliseconds(100));
 }
 
-TEST(Server, AListenerThatComesAfterTheLossIsCalledAtOnce) {
+TEST(TaskServer, AListenerThatComesAfterTheLossIsCalledAtOnce) {
   RunOfTwo run;
   run.first().leave();
   EXPECT_TRUE(eventually([&] { return run.second().lost().has_value(); }));
@@ -402,11 +402,11 @@ TEST(Server, AListenerThatComesAfterTheLossIsCalledAtOnce) {
   }
 }
 
-TEST(Server, AListenerMayCallWhatItLikes) {
+TEST(TaskServer, AListenerMayCallWhatItLikes) {
   RunOfTwo run;
   std::promise<void> called;
   run.second().on_lost([&](const LostTask&) {
-    Server& server = run.second();
+    TaskServer& server = run.second();
     EXPECT_THROW(server.check(), Unavailable);
     EXPECT_THROW(server.wait_for_all(), Unavailable);
     EXPECT_THROW(server.join(), Unavailable);
@@ -424,7 +424,7 @@ TEST(Server, AListenerMayCallWhatItLikes) {
 }
 
 // What it refers to is gone by then.
-TEST(Server, AListenerIsNotCalledOnceItIsRemovedOrItsServerGoes) {
+TEST(TaskServer, AListenerIsNotCalledOnceItIsRemovedOrItsServerGoes) {
   std::atomic<int> calls = 0;
   {
     RunOfTwo run;
@@ -453,9 +453,9 @@ TEST(Server, AListenerIsNotCalledOnceItIsRemovedOrItsServerGoes) {
   EXPECT_EQ(calls, 0);
 }
 
-TEST(Server, NobodyWaitsOnATaskThatHasLeft) {
+TEST(TaskServer, NobodyWaitsOnATaskThatHasLeft) {
   const Workers workers(2);
-  Server server(workers.cluster, "worker", 0, with_patience());
+  TaskServer server(workers.cluster, "worker", 0, with_patience());
   auto waiting = in_thread([&] { return message_of<FailedPrecondition>([&] { server.wait_for_all(); }); });
   server.leave();
   EXPECT_EQ(result_of(std::move(waiting)), "worker:0 has left: there is nothing to wait for");
@@ -463,13 +463,13 @@ TEST(Server, NobodyWaitsOnATaskThatHasLeft) {
             "worker:0 has left: there is nothing to wait for");
 }
 
-TEST(Server, TwentyRoundsLeaveNothingBehind) {
+TEST(TaskServer, TwentyRoundsLeaveNothingBehind) {
   const Workers workers(2);
   const auto round = [&] {
     std::vector<std::future<void>> tasks;
     for (int index = 0; index < 2; ++index) {
       tasks.push_back(in_thread([&, index] {
-        Server server(workers.cluster, "worker", index, with_patience());
+        TaskServer server(workers.cluster, "worker", index, with_patience());
         server.wait_for_all();
         server.finish();
       }));

@@ -1,4 +1,4 @@
-#include "tandem/server.h"
+#include "tandem/task_server.h"
 
 #include <fmt/format.h>
 
@@ -8,6 +8,7 @@
 #include "base/hmac.h"
 #include "base/net.h"
 #include "rpc/control_plane.h"
+#include "rpc/data_key.h"
 #include "rpc/security.h"
 #include "tandem/error.h"
 
@@ -19,7 +20,7 @@ using namespace internal;
 constexpr const char* kLocalJob = "localhost";
 
 TaskId own_task(const ClusterSpec& cluster, const std::string& job, std::optional<int> index) {
-  if (cluster.empty()) throw InvalidArgument("a Server needs a cluster with at least one task");
+  if (cluster.empty()) throw InvalidArgument("a TaskServer needs a cluster with at least one task");
   const auto jobs = cluster.jobs();
   if (job.empty() && jobs.size() > 1) {
     throw InvalidArgument(
@@ -52,30 +53,34 @@ Incarnation new_incarnation() {
   return incarnation;
 }
 
-Offer make_offer(std::map<std::string, std::string> entries) {
-  const std::string fault = fault_of(entries);
+Identity make_identity(const ClusterSpec& cluster, const TaskId& task, const HostPort& address,
+                       ServerOptions& options) {
+  Identity identity{.cluster = cluster,
+                    .task = task,
+                    .incarnation = new_incarnation(),
+                    .program = std::move(options.program),
+                    .offer = {.entries = std::move(options.offer), .key_share = random_nonce()},
+                    .security = load_security(options.security, task, is_loopback_host(address.host))};
+  if (options.offer_with_key) {
+    identity.offer.entries.merge(options.offer_with_key(peer_key(identity, identity.offer.key_share)));
+  }
+  const std::string fault = fault_of(identity.offer.entries);
   if (!fault.empty()) throw InvalidArgument(fmt::format("ServerOptions::offer {}", fault));
-  return {.entries = std::move(entries), .key_share = random_nonce()};
+  return identity;
 }
 
 }  // namespace
 
-struct Server::Impl {
+struct TaskServer::Impl {
   Impl(const ClusterSpec& cluster, TaskId own, const HostPort& address, ServerOptions options)
       : task(std::move(own)),
         cluster_id(cluster.id()),
-        plane(
-            {.identity = {.cluster = cluster,
-                          .task = task,
-                          .incarnation = new_incarnation(),
-                          .program = std::move(options.program),
-                          .offer = make_offer(std::move(options.offer)),
-                          .security = load_security(options.security, task, is_loopback_host(address.host))},
-             .listen_host = address.host,
-             .listen_port = address.port,
-             .roles = roles(cluster, options.optional_jobs),
-             .join_timeout = options.join_timeout,
-             .notice_interval = options.notice_interval}) {}
+        plane({.identity = make_identity(cluster, task, address, options),
+               .listen_host = address.host,
+               .listen_port = address.port,
+               .roles = roles(cluster, options.optional_jobs),
+               .join_timeout = options.join_timeout,
+               .notice_interval = options.notice_interval}) {}
 
   TaskId task;
   std::string cluster_id;
@@ -83,10 +88,10 @@ struct Server::Impl {
   std::string target = {};
 };
 
-Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+TaskServer::TaskServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-Server::Server(const ClusterSpec& cluster, const std::string& job, std::optional<int> index,
-               ServerOptions options) {
+TaskServer::TaskServer(const ClusterSpec& cluster, const std::string& job, std::optional<int> index,
+                       ServerOptions options) {
   cluster.check();
   TaskId task = own_task(cluster, job, index);
   const HostPort address =
@@ -96,79 +101,95 @@ Server::Server(const ClusterSpec& cluster, const std::string& job, std::optional
   impl_->target = "grpc://" + join_host_port(address.host, impl_->plane.port());
 }
 
-Server Server::create_local_server(ServerOptions options) {
+TaskServer TaskServer::create_local_server(ServerOptions options) {
   const HostPort address{"127.0.0.1", 0};
   auto impl = std::make_unique<Impl>(ClusterSpec({{kLocalJob, {"127.0.0.1:0"}}}), TaskId{kLocalJob, 0},
                                      address, std::move(options));
   impl->target = "grpc://" + join_host_port(address.host, impl->plane.port());
-  return Server(std::move(impl));
+  return TaskServer(std::move(impl));
 }
 
-Server::~Server() = default;
-Server::Server(Server&&) noexcept = default;
-Server& Server::operator=(Server&&) noexcept = default;
+TaskServer::~TaskServer() = default;
+TaskServer::TaskServer(TaskServer&&) noexcept = default;
+TaskServer& TaskServer::operator=(TaskServer&&) noexcept = default;
 
-const std::string& Server::target() const {
+const std::string& TaskServer::target() const {
   return impl_->target;
 }
 
-const TaskId& Server::task() const {
+const TaskId& TaskServer::task() const {
   return impl_->task;
 }
 
-int Server::port() const {
+int TaskServer::port() const {
   return impl_->plane.port();
 }
 
-const std::string& Server::cluster_id() const {
+const std::string& TaskServer::cluster_id() const {
   return impl_->cluster_id;
 }
 
-std::string Server::security_mode() const {
+std::string TaskServer::security_mode() const {
   return name_of(impl_->plane.security_mode());
 }
 
-void Server::wait_for_all() {
+void TaskServer::wait_for_all() {
   impl_->plane.wait_for_all();
 }
 
-std::uint64_t Server::generation() const {
+std::uint64_t TaskServer::generation() const {
   return impl_->plane.run("the generation").generation;
 }
 
-std::map<TaskId, std::map<std::string, std::string>> Server::offers() const {
+std::map<TaskId, std::map<std::string, std::string>> TaskServer::offers() const {
   return impl_->plane.run("what the tasks offer").offers;
 }
 
-std::string Server::data_key() const {
+std::string TaskServer::data_key() const {
   return impl_->plane.run("the key of the data plane").data_key;
 }
 
-void Server::set_progress(std::int64_t step, double examples_per_second) {
+std::optional<PeerTask> TaskServer::peer(const TaskId& task) const {
+  return impl_->plane.peer(task);
+}
+
+PeerTask TaskServer::wait_for_peer(const TaskId& task, std::chrono::milliseconds timeout) const {
+  return impl_->plane.wait_for_peer(task, timeout);
+}
+
+std::string TaskServer::own_key() const {
+  return impl_->plane.own_key();
+}
+
+void TaskServer::set_rounds(std::uint64_t rounds) {
+  impl_->plane.set_rounds(rounds);
+}
+
+void TaskServer::set_progress(std::int64_t step, double examples_per_second) {
   impl_->plane.set_progress(step, examples_per_second);
 }
 
-void Server::check() const {
+void TaskServer::check() const {
   impl_->plane.check();
 }
 
-std::optional<LostTask> Server::lost() const {
+std::optional<LostTask> TaskServer::lost() const {
   return impl_->plane.lost();
 }
 
-void Server::on_lost(std::function<void(const LostTask&)> listener) {
+void TaskServer::on_lost(std::function<void(const LostTask&)> listener) {
   impl_->plane.on_lost(std::move(listener));
 }
 
-void Server::finish() {
+void TaskServer::finish() {
   impl_->plane.finish();
 }
 
-void Server::join() {
+void TaskServer::join() {
   impl_->plane.join();
 }
 
-void Server::leave() {
+void TaskServer::leave() {
   impl_->plane.leave();
 }
 

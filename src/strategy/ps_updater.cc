@@ -1,0 +1,311 @@
+#include "strategy/ps_updater.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <exception>
+
+#include "base/log.h"
+#include "comm/local/shared_memory.h"
+#include "strategy/optimizer_description.h"
+#include "strategy/ps_layout.h"
+#include "tandem/error.h"
+
+namespace tandem::internal {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* kPsMinimize = "minimize";
+// A ps that is gone is given up by its link, after ps_outage. This is for one that is there and does not
+// answer, or makes this worker wait for others.
+constexpr milliseconds kAnswerPatience = std::chrono::hours(1);
+constexpr milliseconds kFarewellPatience{2000};
+
+class PsUpdater final : public Updater, private VariableHome {
+ public:
+  PsUpdater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec, const MeetingPlace& place,
+            std::shared_ptr<PsSession> session, const PsUpdaterOptions& options)
+      : Updater(variables, spec, place),
+        variables_(std::move(variables)),
+        meeting_(place.meeting),
+        session_(std::move(session)),
+        layout_(buffers_, {.num_ps = session_->num_ps(),
+                           .ps_strategy = options.ps_strategy,
+                           .partitioner = options.partitioner}) {
+    if (global_clipnorm_ > 0 && options.workers_in_sync && session_->num_workers() > 1) {
+      throw InvalidArgument(
+          "global_clipnorm is of all workers' gradients, which with max_staleness 0 no worker knows: use "
+          "another "
+          "strategy, or max_staleness 1 or more (then each worker's gradients are clipped on their own)");
+    }
+    // Only what it is and its learning rate are of use here.
+    std::vector<std::vector<at::Tensor>> probe(static_cast<std::size_t>(spec.option_groups));
+    for (auto& group : probe) group.push_back(at::zeros({1}));
+    optimizers_.push_back(spec.make(std::move(probe)));
+    optimizer_text_ = describe_optimizer(*optimizers_.front());
+    for (int group = 0; group < static_cast<int>(buffers_.groups().size()); ++group) {
+      const at::Tensor& gradients = buffers_.host_gradients(0, group);
+      // A lone replica's sum is its gradient.
+      sums_.push_back(buffers_.replicas() == 1 ? gradients : at::zeros_like(gradients));
+      pulled_.push_back(at::zeros_like(gradients));
+    }
+    ps::PsClientOptions client = session_->client_options();
+    client.bfloat16 = options.bfloat16;
+    client.ps_outage = options.ps_outage;
+    client_ = std::make_unique<ps::PsClient>(layout_.plan(), std::move(client));
+    if (session_->is_chief()) tell_plan();
+    variables_->set_home(this);
+  }
+
+  ~PsUpdater() override {
+    variables_->set_home(nullptr);
+    if (std::uncaught_exceptions() > 0) return;
+    try {
+      client_->finish(kFarewellPatience);
+    } catch (const std::exception& error) {
+      log_warning("{}: {}", session_->name(), error.what());
+    }
+    if (const std::uint64_t lost = client_->lost_updates(); lost > 0) {
+      log_warning("{}: {} updates of this worker were lost with parameter servers that had to start again",
+                  session_->name(), lost);
+    }
+  }
+
+  void apply(int replica) override {
+    const torch::NoGradGuard no_grad;
+    UpdateTimes& times = times_[static_cast<std::size_t>(replica)];
+    timed(times.reduce, [&] { buffers_.stage_gradients(replica); });
+    timed(times.wait,
+          [&] { meeting_.arrive(replica, kPsMinimize); });  // every replica's gradients are complete
+    timed(times.reduce, [&] { reduce(replica); });
+    if (buffers_.replicas() > 1)
+      timed(times.wait, [&] { meeting_.arrive(replica, kPsMinimize); });  // the sum stands
+    if (replica == 0) timed(times.exchange, [&] { push(); });
+    if (buffers_.replicas() > 1)
+      timed(times.wait, [&] { meeting_.arrive(replica, kPsMinimize); });  // it is pushed
+  }
+
+  OptimizerState state() const override;
+  void load_state(const OptimizerState& state) override;
+
+  std::optional<std::int64_t> global_step() const override { return global_step_; }
+  void set_global_step(std::int64_t step) override {
+    count_steps(step);
+    if (begun_ && session_->is_chief()) assign(client_->read_shards(kAnswerPatience));
+  }
+
+ private:
+  void tell_plan() const;
+  void count_steps(std::int64_t global_step) {
+    global_step_ = global_step;
+    session_->set_step(global_step);
+  }
+  bool begin();
+  void reduce(int replica);
+  void push();
+  void ask_for_values();
+  void install();
+  ps::PsHandle pull(std::uint64_t step);
+  std::vector<ps::ShardImage> own_images() const;
+  void assign(const std::vector<ps::ShardImage>& images);
+
+  // VariableHome
+  void settle() override;
+  void fetch() override;
+  void store() override;
+
+  const std::shared_ptr<Variables> variables_;
+  Meeting& meeting_;
+  const std::shared_ptr<PsSession> session_;
+  const PsLayout layout_;
+  std::string optimizer_text_;
+  std::vector<at::Tensor> sums_;    // by group
+  std::vector<at::Tensor> pulled_;  // by group: where values arrive
+  bool begun_ = false;
+  OptimizerState first_state_;
+  std::int64_t global_step_ = 0;
+  std::uint64_t step_ = 0;  // of this worker
+  std::uint64_t rejected_ = 0;
+  std::optional<ps::PsHandle> arriving_;
+  std::unique_ptr<ps::PsClient> client_;  // last: it reads and writes the buffers until it is gone
+};
+
+void PsUpdater::tell_plan() const {
+  log_info("{}: {}", session_->name(), layout_.plan().table());
+  for (const int ps : layout_.plan().idle_ps()) {
+    log_warning("{}: ps {} gets no variable: start fewer ps tasks, or cut large variables with a partitioner",
+                session_->name(), ps);
+  }
+}
+
+// The chief gives its values, unless the ps tasks have some already; everybody then has theirs. Whether they are
+// those of before.
+bool PsUpdater::begin() {
+  begun_ = true;
+  bool mine = false;
+  if (session_->is_chief()) {
+    mine = client_->initialise(optimizer_text_, own_images(), static_cast<std::uint64_t>(global_step_)) == 0;
+    if (!mine) log_info("{}: the parameter servers go on with what they have", session_->name());
+  }
+  client_->wait_until_ready();
+  first_state_.clear();
+  step_ = client_->first_step();
+  count_steps(static_cast<std::int64_t>(client_->global_step()));
+  if (mine) return true;
+  arriving_ = pull(step_);
+  settle();
+  return false;
+}
+
+void PsUpdater::settle() {
+  if (!begun_) begin();
+  if (!arriving_) return;
+  arriving_->wait(kAnswerPatience);
+  arriving_.reset();
+  install();
+}
+
+void PsUpdater::install() {
+  const torch::NoGradGuard no_grad;
+  for (int replica = 0; replica < buffers_.replicas(); ++replica) {
+    for (int group = 0; group < static_cast<int>(pulled_.size()); ++group) {
+      buffers_.parameters(replica, group).copy_(pulled_[static_cast<std::size_t>(group)]);
+    }
+  }
+}
+
+void PsUpdater::fetch() {
+  if (!begun_) return;
+  if (arriving_) settle();
+  // For no step in particular: as it is now.
+  arriving_ = pull(0);
+  settle();
+}
+
+void PsUpdater::store() {
+  if (!begun_) return;
+  if (!session_->is_chief()) {
+    log_warning("{}: values that a worker sets hold until its next step: the chief sets those of all",
+                session_->name());
+    return;
+  }
+  std::vector<ps::ShardImage> images = client_->read_shards(kAnswerPatience);
+  const std::vector<ps::ShardImage> own = own_images();
+  for (std::size_t shard = 0; shard < images.size(); ++shard) images[shard].values = own[shard].values;
+  assign(images);
+}
+
+void PsUpdater::assign(const std::vector<ps::ShardImage>& images) {
+  client_->assign(images, static_cast<std::uint64_t>(global_step_), kAnswerPatience);
+}
+
+// Of the first replica, which all are equal to.
+std::vector<ps::ShardImage> PsUpdater::own_images() const {
+  std::vector<at::Tensor> values;
+  for (int group = 0; group < static_cast<int>(buffers_.groups().size()); ++group) {
+    values.push_back(buffers_.parameters(0, group).to(at::kCPU));
+  }
+  std::vector<ps::ShardImage> images(layout_.plan().shards().size());
+  for (std::size_t shard = 0; shard < images.size(); ++shard) {
+    const auto bytes = layout_.bytes(values, shard);
+    images[shard].values.assign(bytes.begin(), bytes.end());
+  }
+  for (std::size_t slot = 0; slot < buffers_.slots().size(); ++slot) {
+    const auto found = first_state_.find(buffers_.slots()[slot].name);
+    if (found != first_state_.end()) layout_.set_state(slot, found->second, images);
+  }
+  return images;
+}
+
+void PsUpdater::reduce(int replica) {
+  if (buffers_.replicas() == 1) return;
+  for (int group = 0; group < static_cast<int>(sums_.size()); ++group) {
+    std::vector<at::Tensor> sources;
+    for (int r = 0; r < buffers_.replicas(); ++r) sources.push_back(buffers_.host_gradients(r, group));
+    const at::Tensor& sum = sums_[static_cast<std::size_t>(group)];
+    const auto [begin, end] = share_of(sum.numel(), replica, buffers_.replicas());
+    sum_range(sources, {sum}, begin, end);
+  }
+}
+
+// On replica 0's thread, while the others wait.
+void PsUpdater::push() {
+  // The first step of a custom loop whose optimizer was not bound before. Gradients of values that are not those of
+  // the ps tasks are of no use: this step only brings them.
+  if (!begun_ && !begin()) return;
+  if (global_clipnorm_ > 0) {
+    double all = 0;
+    for (int group = 0; group < static_cast<int>(sums_.size()); ++group) {
+      all += squares(sums_[static_cast<std::size_t>(group)], group, 0,
+                     sums_[static_cast<std::size_t>(group)].numel());
+    }
+    if (const double factor = clip_factor(all); factor != 1) {
+      for (const at::Tensor& sum : sums_) sum.mul_(factor);
+    }
+  }
+  std::vector<ps::Gradient> gradients;
+  for (std::size_t shard = 0; shard < layout_.plan().shards().size(); ++shard) {
+    if (has_gradient(layout_.slot_of(shard))) {
+      gradients.push_back({.shard = shard, .values = layout_.bytes(sums_, shard)});
+    }
+  }
+  const ps::PsOutcome outcome =
+      client_->push_async({.step = step_, .learning_rate = learning_rate()}, gradients).wait(kAnswerPatience);
+  if (outcome.status == ps::Status::kRejected && rejected_++ == 0) {
+    log_warning("{}: gradients that are not finite were left out ({}); more may be, without a word",
+                session_->name(), outcome.message);
+  }
+  count_steps(static_cast<std::int64_t>(outcome.global_step));
+  step_ = std::max(step_ + 1, outcome.next_step);
+  arriving_ = pull(step_);
+}
+
+ps::PsHandle PsUpdater::pull(std::uint64_t step) {
+  std::vector<ps::PullTarget> targets;
+  for (std::size_t shard = 0; shard < layout_.plan().shards().size(); ++shard) {
+    targets.push_back({.shard = shard, .values = layout_.bytes(pulled_, shard)});
+  }
+  return client_->pull_async(step, targets);
+}
+
+OptimizerState PsUpdater::state() const {
+  if (!begun_) return first_state_;
+  const torch::NoGradGuard no_grad;
+  const std::vector<ps::ShardImage> images = client_->read_shards(kAnswerPatience);
+  OptimizerState state;
+  for (std::size_t slot = 0; slot < buffers_.slots().size(); ++slot) {
+    auto of_slot = layout_.state_of(slot, images);
+    if (!of_slot.empty()) state[buffers_.slots()[slot].name] = std::move(of_slot);
+  }
+  return state;
+}
+
+void PsUpdater::load_state(const OptimizerState& state) {
+  const torch::NoGradGuard no_grad;
+  check_state(state);
+  if (!begun_) {
+    first_state_ = state;
+    return;
+  }
+  if (!session_->is_chief()) return;
+  std::vector<ps::ShardImage> images = client_->read_shards(kAnswerPatience);
+  for (ps::ShardImage& image : images) image.state.clear();
+  for (std::size_t slot = 0; slot < buffers_.slots().size(); ++slot) {
+    const auto found = state.find(buffers_.slots()[slot].name);
+    if (found != state.end()) layout_.set_state(slot, found->second, images);
+  }
+  assign(images);
+}
+
+}  // namespace
+
+std::unique_ptr<Updater> make_ps_updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec,
+                                         const MeetingPlace& place, std::shared_ptr<PsSession> session,
+                                         PsUpdaterOptions options) {
+  return std::make_unique<PsUpdater>(std::move(variables), spec, place, std::move(session), options);
+}
+
+}  // namespace tandem::internal

@@ -1,0 +1,294 @@
+// One task of the clusters that parameter_server_test starts:
+//
+//   parameter_server_task SCENARIO --cluster_file FILE --task_type ps --task_index 0 [flags]
+//
+// Prints what it found as lines "name value".
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <functional>
+#include <map>
+
+#include "cli/cluster_flags.h"
+#include "cli/program.h"
+#include "support/training.h"
+#include "tandem/tandem.h"
+
+namespace tandem {
+namespace {
+
+using testing_support::distance;
+using testing_support::mirrored;
+
+struct Flags : internal::ClusterProgramFlags {
+  std::string scenario = {};
+  int replicas = 1;
+  std::optional<int> staleness = {};
+  std::optional<int> aggregate = {};
+  std::int64_t min_shard_bytes = 0;
+  bool bfloat16 = false;
+  std::string folder = {};
+  std::int64_t steps = 0;
+  int pause_ms = 0;
+  int width = 8;
+  double outage = 60;
+};
+
+void say(const std::string& name, const std::string& value) {
+  fmt::print("{} {}\n", name, value);
+  std::fflush(stdout);
+}
+void say(const std::string& name, double value) {
+  say(name, fmt::format("{:.17g}", value));
+}
+
+ParameterServerOptions options_of(const Flags& flags) {
+  ParameterServerOptions options{.cluster = resolve_cluster(flags.cluster), .threads_per_replica = 1};
+  for (int i = 0; i < flags.replicas; ++i) options.devices.push_back(fmt::format("/cpu:{}", i));
+  if (flags.min_shard_bytes > 0) {
+    options.variable_partitioner =
+        MinSizePartitioner(flags.min_shard_bytes, options.cluster->cluster.num_tasks("ps"));
+  }
+  if (flags.bfloat16) options.wire_format = WireFormat::kBfloat16;
+  options.service.max_staleness = flags.staleness;
+  options.service.aggregate = flags.aggregate;
+  if (!flags.folder.empty()) options.service.snapshot_dir = flags.folder + "/ps";
+  options.service.snapshot_interval = std::chrono::milliseconds(200);
+  options.ps_outage = std::chrono::milliseconds(static_cast<int>(flags.outage * 1000));
+  options.server = flags.server_options();
+  options.seed = 3;
+  return options;
+}
+
+constexpr int kSteps = 8;
+constexpr int kBatch = 16;
+constexpr int kLastBatch = 5;
+
+Dataset pictures() {
+  torch::manual_seed(11);
+  const int rows = (kSteps - 1) * kBatch + kLastBatch;
+  return Dataset::from_tensors(torch::randn({rows, 1, 28, 28}), torch::randint(10, {rows}));
+}
+
+// Batch norm, dropout, channels-last convolutions, and a parameter that backward never reaches.
+struct MixedNetImpl : torch::nn::Module {
+  MixedNetImpl()
+      : conv(register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 6, 5).stride(3)))),
+        norm(register_module("norm", torch::nn::BatchNorm2d(6))),
+        dense(register_module("dense", torch::nn::Linear(6 * 8 * 8, 10))),
+        never(register_parameter("never", torch::ones({3}))) {
+    to(torch::MemoryFormat::ChannelsLast);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor h = torch::relu(norm(conv(x)));
+    return dense(torch::dropout(h.flatten(1), 0.25, is_training()));
+  }
+  void to(torch::MemoryFormat format) {
+    const torch::NoGradGuard no_grad;
+    conv->weight.set_data(conv->weight.contiguous(format));
+  }
+  torch::nn::Conv2d conv;
+  torch::nn::BatchNorm2d norm;
+  torch::nn::Linear dense;
+  at::Tensor never;
+};
+TORCH_MODULE(MixedNet);
+
+Optimizer optimizer_named(const std::string& name) {
+  if (name == "adam") return optimizers::Adam({.learning_rate = 0.01});
+  return optimizers::SGD({.learning_rate = 0.01,
+                          .momentum = 0.9,
+                          .weight_decay = 1e-4,
+                          .decay_filter = optimizers::kernels_only});
+}
+
+template <typename Net>
+Model train(const Strategy& strategy, const std::string& optimizer, FitOptions options = {}) {
+  Model model = strategy.scope([&] {
+    Model m([] { return Net(); }, {.seed = 3});
+    m.compile({.optimizer = optimizer_named(optimizer),
+               .loss = losses::sparse_categorical_crossentropy(),
+               .metrics = {metrics::accuracy()}});
+    return m;
+  });
+  options.verbose = Verbose::kSilent;
+  const History history = model.fit(pictures().shuffle(1000).batch(kBatch), options);
+  say("steps", static_cast<double>(model.global_step()));
+  if (!history.history.empty()) say("loss", history.history.at("loss").back());
+  return model;
+}
+
+double largest_distance(const Model& a, const Model& b) {
+  double largest = 0;
+  const auto values = b.values();
+  for (const auto& [name, value] : a.values()) largest = std::max(largest, distance(value, values.at(name)));
+  return largest;
+}
+
+// One worker: the very bits of OneDevice.
+void one_worker(const Flags& flags) {
+  const ParameterServerStrategy strategy(options_of(flags));
+  const OneDeviceStrategy one("/cpu:0", {.threads_per_replica = 1});
+  say("lenet", train<models::LeNet>(strategy, "sgd").parameter_digest());
+  say("lenet_alone", train<models::LeNet>(one, "sgd").parameter_digest());
+}
+void one_worker_mixed(const Flags& flags) {
+  const ParameterServerStrategy strategy(options_of(flags));
+  const OneDeviceStrategy one("/cpu:0", {.threads_per_replica = 1});
+  const Model remote = train<MixedNet>(strategy, "adam");
+  const Model local = train<MixedNet>(one, "adam");
+  say("mixed", remote.parameter_digest());
+  say("mixed_alone", local.parameter_digest());
+}
+
+// In step: as Mirrored with as many replicas.
+void in_step(const Flags& flags) {
+  const ParameterServerStrategy strategy(options_of(flags));
+  say("replicas", strategy.num_replicas_in_sync());
+  const Model remote = train<models::LeNet>(strategy, "sgd");
+  if (!strategy.is_chief()) return;
+  const Model local = train<models::LeNet>(mirrored(strategy.num_replicas_in_sync()), "sgd");
+  say("to_mirrored", largest_distance(remote, local));
+}
+
+struct SmallCnnImpl : torch::nn::Module {
+  SmallCnnImpl()
+      : conv(register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 16, 5).stride(2)))),
+        dense(register_module("dense", torch::nn::Linear(16 * 7 * 7, 10))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    return dense(torch::max_pool2d(torch::relu(conv(x)), 2).flatten(1));
+  }
+  torch::nn::Conv2d conv;
+  torch::nn::Linear dense;
+};
+TORCH_MODULE(SmallCnn);
+
+double accuracy_on_generated_cifar(const Strategy& strategy, std::int64_t steps) {
+  Model model = strategy.scope([&] {
+    Model m([] { return SmallCnn(); }, {.seed = 3});
+    m.compile({.optimizer = optimizers::SGD({.learning_rate = 0.02}),
+               .loss = losses::sparse_categorical_crossentropy(),
+               .metrics = {metrics::accuracy()}});
+    return m;
+  });
+  const auto data = data::synthetic_cifar10(data::Split::kTrain, 6400).shuffle(6400).map(data::prepare_cifar);
+  model.fit(data.batch(32), {.epochs = 1000, .max_steps = steps, .verbose = Verbose::kSilent});
+  say("steps", static_cast<double>(model.global_step()));
+  if (!strategy.is_chief()) return 0;
+  const auto test = data::synthetic_cifar10(data::Split::kTest, 1000).map(data::prepare_cifar);
+  return model.evaluate(test.batch(100)).at("accuracy");
+}
+
+void learns(const Flags& flags) {
+  const ParameterServerStrategy strategy(options_of(flags));
+  const double accuracy = accuracy_on_generated_cifar(strategy, flags.steps);
+  if (!strategy.is_chief()) return;
+  say("accuracy", accuracy);
+  say("accuracy_alone", accuracy_on_generated_cifar(OneDeviceStrategy(), flags.steps));
+}
+
+// Every push adds 1 to every element of every shard: what they hold in the end is how many were applied.
+struct CounterImpl : torch::nn::Module {
+  explicit CounterImpl(int width) {
+    for (int i = 0; i < 5; ++i) {
+      weights.push_back(register_parameter(fmt::format("w{}", i), torch::zeros({width, 3})));
+    }
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor sum = x.sum() * 0;
+    for (const at::Tensor& w : weights) sum = sum + w.sum();
+    return sum;
+  }
+  std::vector<at::Tensor> weights;
+};
+TORCH_MODULE(Counter);
+
+// A custom loop, under the strategy as it is.
+void counts(const Flags& flags) {
+  const ParameterServerStrategy strategy(options_of(flags));
+  auto optimizer = strategy.scope([] { return optimizers::SGD({.learning_rate = 1}); });
+  Model model = strategy.scope([&] { return Model([&] { return Counter(flags.width); }, {.seed = 3}); });
+  std::int64_t pushed = 0;
+  for (std::int64_t step = 0; step < flags.steps; ++step) {
+    strategy.run([&](ReplicaContext& replica) {
+      optimizer.minimize(replica, -model.on(replica)(torch::ones({1})), model);
+    });
+    ++pushed;
+    if (step == 0 && !strategy.is_chief()) --pushed;  // it brought the values
+    say("pushed", static_cast<double>(pushed));
+    if (flags.pause_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(flags.pause_ms));
+  }
+  double least = 1e300;
+  double most = 0;
+  for (const auto& [name, value] : model.values()) {
+    least = std::min(least, value.min().item<double>());
+    most = std::max(most, value.max().item<double>());
+  }
+  say("least", least);
+  say("most", most);
+}
+
+// What is saved under parameter servers goes on elsewhere, and the reverse.
+void saves(const Flags& flags) {
+  const ParameterServerStrategy strategy(options_of(flags));
+  const auto backup = [&] {
+    return BackupAndRestore(
+        {.backup_dir = flags.folder + "/checkpoints", .save_freq = 2, .delete_checkpoint = false});
+  };
+  Model model =
+      train<MixedNet>(strategy, "adam", {.epochs = 2, .max_steps = flags.steps, .callbacks = {backup()}});
+  if (!strategy.is_chief()) return;
+  say("saved", model.parameter_digest());
+  model.save(flags.folder + "/model.safetensors");
+  const Strategy others[] = {mirrored(2), OneDeviceStrategy("/cpu:0", {.threads_per_replica = 1})};
+  for (const Strategy& other : others) {
+    Model loaded = other.scope([&] {
+      Model m([] { return MixedNet(); }, {.seed = 4});
+      m.compile({.optimizer = optimizer_named("adam"),
+                 .loss = losses::sparse_categorical_crossentropy(),
+                 .metrics = {metrics::accuracy()}});
+      return m;
+    });
+    loaded.load(flags.folder + "/model.safetensors");
+    say(other.name() + "_loaded", loaded.parameter_digest());
+    say(other.name() + "_step", static_cast<double>(loaded.global_step()));
+    loaded.save(flags.folder + "/again.safetensors");
+    model.load(flags.folder + "/again.safetensors");  // back to the ps tasks
+    say(other.name() + "_back", model.parameter_digest());
+  }
+}
+
+void run(const Flags& flags) {
+  static const std::map<std::string, void (*)(const Flags&)> scenarios{
+      {"one_worker", one_worker}, {"one_worker_mixed", one_worker_mixed},
+      {"in_step", in_step},       {"learns", learns},
+      {"counts", counts},         {"saves", saves}};
+  if (ParameterServerStrategy::serve(options_of(flags))) return;
+  scenarios.at(flags.scenario)(flags);
+}
+
+}  // namespace
+}  // namespace tandem
+
+int main(int argc, char** argv) {
+  CLI::App app("A task of parameter_server_test", "parameter_server_task");
+  tandem::Flags flags;
+  app.add_option("scenario", flags.scenario)->required();
+  app.add_option("--replicas", flags.replicas);
+  app.add_option("--staleness", flags.staleness);
+  app.add_option("--aggregate", flags.aggregate);
+  app.add_option("--min_shard_bytes", flags.min_shard_bytes);
+  app.add_flag("--bfloat16", flags.bfloat16);
+  app.add_option("--folder", flags.folder);
+  app.add_option("--steps", flags.steps);
+  app.add_option("--pause_ms", flags.pause_ms);
+  app.add_option("--width", flags.width);
+  app.add_option("--outage", flags.outage);
+  flags.add_cluster_flags(app);
+  flags.add_server_flags(app);
+  flags.add_security_flags(app);
+  return tandem::internal::run_program(app, argc, argv, [&] {
+    tandem::run(flags);
+    return 0;
+  });
+}

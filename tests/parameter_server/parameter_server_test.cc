@@ -1,0 +1,269 @@
+// Parameter servers and workers as processes: what parameter_server_task finds in each of them.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+#include <map>
+#include <memory>
+#include <random>
+#include <sstream>
+
+#include "base/ports.h"
+#include "support/running_program.h"
+#include "support/temp_folder.h"
+
+namespace tandem {
+namespace {
+
+using testing_support::RunningProgram;
+using testing_support::TempFolder;
+using Flags = std::vector<std::string>;
+
+// What a task printed as "name value"; the last one of each name.
+std::map<std::string, std::string> figures_of(const std::string& out) {
+  std::map<std::string, std::string> figures;
+  std::istringstream lines(out);
+  for (std::string line; std::getline(lines, line);) {
+    const auto space = line.find(' ');
+    if (space != std::string::npos) figures[line.substr(0, space)] = line.substr(space + 1);
+  }
+  return figures;
+}
+
+// ps and worker tasks on ports of this machine.
+class PsCluster {
+ public:
+  PsCluster(int servers, int workers, const std::string& scenario, Flags flags = {})
+      : ports_(internal::ReservedPorts::choose("127.0.0.1", servers + workers)),
+        scenario_(scenario),
+        flags_(std::move(flags)),
+        servers_(static_cast<std::size_t>(servers)),
+        workers_(static_cast<std::size_t>(workers)) {
+    const auto addresses = [&](int first, int count) {
+      std::string list;
+      for (int i = first; i < first + count; ++i) {
+        list += fmt::format("{}\"127.0.0.1:{}\"", list.empty() ? "" : ", ",
+                            ports_.ports()[static_cast<std::size_t>(i)]);
+      }
+      return list;
+    };
+    std::ofstream(folder_.file("cluster.json"))
+        << fmt::format(R"({{"cluster": {{"ps": [{}], "worker": [{}]}}}})", addresses(0, servers),
+                       addresses(servers, workers));
+  }
+
+  void start_ps(int index) { start("ps", index, servers_, {}); }
+  void start_worker(int index, const Flags& more = {}) { start("worker", index, workers_, more); }
+  void start_all() {
+    for (std::size_t i = 0; i < servers_.size(); ++i) start_ps(static_cast<int>(i));
+    for (std::size_t i = 0; i < workers_.size(); ++i) start_worker(static_cast<int>(i));
+  }
+  RunningProgram& ps(int index) { return *servers_[static_cast<std::size_t>(index)]; }
+  RunningProgram& worker(int index) { return *workers_[static_cast<std::size_t>(index)]; }
+  std::string folder() const { return folder_.path(); }
+
+  // Until all have ended, as they should.
+  void expect_done(int seconds = 100) {
+    for (auto* tasks : {&workers_, &servers_}) {
+      for (auto& task : *tasks) {
+        if (!task) continue;
+        EXPECT_EQ(task->wait(seconds), 0) << out();
+      }
+    }
+  }
+  std::string out() const {
+    std::string all;
+    for (const auto* tasks : {&servers_, &workers_}) {
+      for (std::size_t i = 0; i < tasks->size(); ++i) {
+        all += fmt::format("--- {} {}\n{}", tasks == &servers_ ? "ps" : "worker", i,
+                           (*tasks)[i] ? (*tasks)[i]->out : "");
+      }
+    }
+    return all;
+  }
+  double number(int index, const std::string& name) {
+    const auto figures = figures_of(worker(index).out);
+    const auto found = figures.find(name);
+    if (found == figures.end()) {
+      ADD_FAILURE() << "no " << name << " in\n" << out();
+      return 0;
+    }
+    return std::stod(found->second);
+  }
+  std::string text(int index, const std::string& name) { return figures_of(worker(index).out)[name]; }
+
+ private:
+  using Tasks = std::vector<std::unique_ptr<RunningProgram>>;
+
+  void start(const std::string& type, int index, Tasks& tasks, const Flags& more) {
+    Flags command{TANDEM_BIN "/parameter_server_task",
+                  scenario_,
+                  "--cluster_file",
+                  folder_.file("cluster.json"),
+                  "--task_type",
+                  type,
+                  "--task_index",
+                  std::to_string(index)};
+    command.insert(command.end(), flags_.begin(), flags_.end());
+    command.insert(command.end(), more.begin(), more.end());
+    tasks[static_cast<std::size_t>(index)] = std::make_unique<RunningProgram>(command);
+  }
+
+  TempFolder folder_;
+  internal::ReservedPorts ports_;
+  std::string scenario_;
+  Flags flags_;
+  Tasks servers_;
+  Tasks workers_;
+};
+
+TEST(ParameterServer, OneWorkerGetsTheBitsOfOneDevice) {
+  PsCluster tasks(1, 1, "one_worker");
+  tasks.start_all();
+  tasks.expect_done();
+  EXPECT_EQ(tasks.text(0, "lenet").size(), 64u) << tasks.out();
+  EXPECT_EQ(tasks.text(0, "lenet"), tasks.text(0, "lenet_alone"));
+}
+
+TEST(ParameterServer, HowVariablesAreCutAndPlacedChangesNoBit) {
+  PsCluster tasks(3, 1, "one_worker_mixed", {"--min_shard_bytes", "512"});
+  tasks.start_all();
+  tasks.expect_done();
+  EXPECT_NE(tasks.ps(2).out.find("3 shards"), std::string::npos) << tasks.out();
+  EXPECT_EQ(tasks.text(0, "mixed").size(), 64u) << tasks.out();
+  EXPECT_EQ(tasks.text(0, "mixed"), tasks.text(0, "mixed_alone"));
+}
+
+TEST(ParameterServer, WorkersInStepEqualMirrored) {
+  PsCluster tasks(1, 2, "in_step", {"--staleness", "0"});
+  tasks.start_all();
+  tasks.expect_done();
+  EXPECT_EQ(tasks.number(0, "replicas"), 2);
+  EXPECT_EQ(tasks.number(0, "steps"), 8) << tasks.out();
+  EXPECT_LT(tasks.number(0, "to_mirrored"), 1e-5) << tasks.out();
+}
+
+TEST(ParameterServer, ReplicasOfAWorkerAreInSync) {
+  PsCluster tasks(1, 1, "in_step", {"--replicas", "2"});
+  tasks.start_all();
+  tasks.expect_done();
+  EXPECT_EQ(tasks.number(0, "replicas"), 2);
+  EXPECT_LT(tasks.number(0, "to_mirrored"), 1e-5) << tasks.out();
+}
+
+TEST(ParameterServer, WorkersThatDoNotWaitLearnAsMuch) {
+  PsCluster tasks(2, 3, "learns", {"--steps", "1500"});
+  tasks.start_all();
+  tasks.expect_done();
+  EXPECT_GT(tasks.number(0, "accuracy_alone"), 0.6) << tasks.out();
+  EXPECT_NEAR(tasks.number(0, "accuracy"), tasks.number(0, "accuracy_alone"), 0.02) << tasks.out();
+  EXPECT_GE(tasks.number(0, "steps"), 1500);
+  EXPECT_LE(tasks.number(0, "steps"), 1502);
+}
+
+TEST(ParameterServer, ACustomLoopPushesEveryStepOnce) {
+  PsCluster tasks(2, 2, "counts", {"--steps", "40"});
+  tasks.start_all();
+  tasks.expect_done();
+  const double pushed = tasks.number(0, "pushed") + tasks.number(1, "pushed");
+  EXPECT_EQ(pushed, 79);
+  EXPECT_LE(tasks.number(0, "most"), pushed) << tasks.out();
+  EXPECT_LE(tasks.number(1, "most"), pushed) << tasks.out();
+  EXPECT_EQ(std::max(tasks.number(0, "least"), tasks.number(1, "least")), pushed) << tasks.out();
+}
+
+TEST(ParameterServer, GradientsCanTravelIn16Bits) {
+  PsCluster tasks(1, 1, "counts", {"--steps", "20", "--bfloat16"});
+  tasks.start_all();
+  tasks.expect_done();
+  EXPECT_EQ(tasks.number(0, "least"), 20);
+  EXPECT_EQ(tasks.number(0, "most"), 20);
+}
+
+TEST(ParameterServer, WhatIsSavedGoesOnUnderOtherStrategiesAndBack) {
+  TempFolder folder;
+  for (const int steps : {5, 9}) {  // the second cluster goes on where the first ended
+    PsCluster tasks(2, 2, "saves", {"--steps", std::to_string(steps), "--folder", folder.path()});
+    tasks.start_all();
+    tasks.expect_done();
+    const std::string saved = tasks.text(0, "saved");
+    EXPECT_EQ(saved.size(), 64u) << tasks.out();
+    EXPECT_GE(tasks.number(0, "steps"), steps);
+    EXPECT_LE(tasks.number(0, "steps"), steps + 1);
+    for (const std::string other : {"mirrored", "one_device"}) {
+      EXPECT_EQ(tasks.text(0, other + "_loaded"), saved) << tasks.out();
+      EXPECT_EQ(tasks.number(0, other + "_step"), tasks.number(0, "steps"));
+      EXPECT_EQ(tasks.text(0, other + "_back"), saved) << tasks.out();
+    }
+    std::filesystem::remove_all(folder.path() + "/ps");  // only the checkpoint is left
+    if (steps == 9) {
+      EXPECT_NE(tasks.worker(0).out.find("going on after step"), std::string::npos) << tasks.out();
+    }
+  }
+}
+
+// Kills a worker, or a ps, again and again while three workers count.
+class ParameterServerKills : public testing::TestWithParam<std::string> {};
+
+TEST_P(ParameterServerKills, NoUpdateCountsTwiceAndTheTrainingEnds) {
+  const char* dose = std::getenv("TANDEM_PS_STRATEGY_KILLS");
+  const int kills = dose ? std::atoi(dose) : 2;
+  TempFolder folder;
+  PsCluster tasks(
+      2, 3, "counts",
+      {"--steps", std::to_string(120 + 60 * kills), "--pause_ms", "10", "--folder", folder.path()});
+  tasks.start_all();
+  std::mt19937 random(7);
+  const bool of_ps = GetParam() == "Ps";
+  double begun_by_the_dead = 0;
+  for (int kill = 0; kill < kills; ++kill) {
+    tasks.worker(0).wait_for("pushed", 20 + 40 * kill + static_cast<int>(random() % 20), 60);
+    if (of_ps) {
+      const int victim = static_cast<int>(random() % 2);
+      tasks.ps(victim).send(SIGKILL);
+      tasks.ps(victim).wait();
+      tasks.start_ps(victim);
+    } else {
+      tasks.worker(2).send(SIGKILL);
+      tasks.worker(2).wait();
+      begun_by_the_dead += tasks.worker(2).count("pushed") + 1;  // one may have been under way
+      tasks.start_worker(2);
+    }
+  }
+  tasks.expect_done();
+  double begun = begun_by_the_dead;
+  for (int worker = 0; worker < 3; ++worker) begun += tasks.number(worker, "pushed");
+  for (int worker = 0; worker < 3; ++worker) EXPECT_LE(tasks.number(worker, "most"), begun) << tasks.out();
+  if (of_ps) return;
+  // Every push that was answered is there: the last to look has seen all.
+  double least = 0;
+  for (int worker = 0; worker < 3; ++worker) least = std::max(least, tasks.number(worker, "least"));
+  EXPECT_GE(least, begun - 2.0 * kills) << tasks.out();
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, ParameterServerKills, testing::Values("Worker", "Ps"),
+                         [](const auto& info) { return info.param; });
+
+TEST(ParameterServer, AWorkerOfAnotherModelIsToldSoAndDisturbsNobody) {
+  PsCluster tasks(1, 2, "counts", {"--steps", "60", "--pause_ms", "50"});
+  tasks.start_ps(0);
+  tasks.start_worker(0);
+  tasks.worker(0).wait_for("pushed");
+  tasks.start_worker(1, {"--width", "9"});
+  EXPECT_EQ(tasks.worker(1).wait(), 2) << tasks.out();
+  EXPECT_NE(tasks.worker(1).out.find("has another model than ps 0"), std::string::npos) << tasks.out();
+  EXPECT_EQ(tasks.worker(0).wait(), 0) << tasks.out();
+  EXPECT_EQ(tasks.ps(0).wait(), 0) << tasks.out();
+}
+
+TEST(ParameterServer, AMissingPsIsNamed) {
+  PsCluster tasks(2, 1, "counts", {"--steps", "1", "--join_timeout", "2"});
+  tasks.start_ps(0);
+  tasks.start_worker(0);
+  EXPECT_EQ(tasks.worker(0).wait(), 75) << tasks.out();
+  EXPECT_NE(tasks.worker(0).out.find("without ps:1"), std::string::npos) << tasks.out();
+}
+
+}  // namespace
+}  // namespace tandem

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -90,6 +91,11 @@ std::vector<at::Tensor> decode_values(const std::string& what, std::string_view 
     const std::byte* from = reader.rest().data();
     std::vector<at::Tensor> values;
     for (const ValueShape& shape : shapes) {
+      // Any other byte in a bool would be undefined behaviour.
+      const auto is_bool = [](std::byte byte) { return byte <= std::byte{1}; };
+      if (shape.dtype == at::kBool && !std::all_of(from, from + shape.bytes, is_bool)) {
+        throw ps::BytesFault{"a truth value is neither 0 nor 1"};
+      }
       values.push_back(at::empty(shape.sizes, shape.dtype));
       if (shape.bytes > 0) std::memcpy(values.back().data_ptr(), from, shape.bytes);
       from += shape.bytes;

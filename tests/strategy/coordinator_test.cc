@@ -31,10 +31,14 @@ static_assert(!std::convertible_to<RemoteValue, at::Tensor>);
 static_assert(!std::constructible_from<Values, std::initializer_list<RemoteValue>>);
 
 std::vector<at::Tensor> of_every_kind() {
-  return {at::scalar_tensor(0.1),           at::arange(24, at::kFloat).view({2, 3, 4}).transpose(0, 2),
-          at::empty({0, 5}, at::kHalf),     at::tensor({1, -2, 3}, at::kLong),
-          at::tensor({1, 0}, at::kBool),    at::tensor({250, 7}, at::kByte),
-          at::tensor({1.5}, at::kBFloat16), at::full({3}, 1e300, at::kDouble)};
+  return {at::scalar_tensor(0.1),
+          at::arange(24, at::kFloat).view({2, 3, 4}).transpose(0, 2),
+          at::empty({0, 5}, at::kHalf),
+          at::tensor({1, -2, 3}, at::kLong),
+          at::tensor({1, 0}).to(at::kBool),
+          at::tensor({250, 7}).to(at::kByte),
+          at::tensor({1.5}).to(at::kBFloat16),
+          at::full({3}, 1e300, at::kDouble)};
 }
 
 TEST(ClosureValues, AreTheSameOnTheOtherSide) {
@@ -67,6 +71,10 @@ TEST(ClosureValues, BytesThatAreNoneAreRefusedAndNothingElseHappens) {
     EXPECT_THROW(decode_values("it", good.substr(0, size)), InvalidArgument) << size;
   }
   EXPECT_THROW(decode_values("it", good + "x"), InvalidArgument);
+  std::string two = encode_values("value", {at::zeros({1}, at::kBool)});
+  two.back() = 2;
+  EXPECT_NE(message_of<InvalidArgument>([&] { decode_values("it", two); }).find("neither"),
+            std::string::npos);
   std::mt19937 random(1);
   int taken = 0;
   for (int i = 0; i < 20'000; ++i) {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -75,8 +76,11 @@ TEST(Programs, RefuseWrongFlagsWithOneLine) {
   expect_refusal("resnet_cifar_main", {"--batch_size", "0"}, "--batch_size is 0");
   expect_refusal("resnet_cifar_main", {"--distribution_strategy", "mirored"},
                  "expected one of off, one_device, mirrored, central_storage");
+  expect_refusal("resnet_cifar_main", {"--distribution_strategy", "tpu"}, "not in this version yet");
   expect_refusal("resnet_cifar_main", {"--distribution_strategy", "parameter_server"},
-                 "not in this version yet");
+                 "needs a cluster with ps tasks");
+  expect_refusal("resnet_cifar_main", {"--ps_max_staleness", "some"},
+                 "expected none, or a number of steps from 0");
   expect_refusal("resnet_cifar_main", {"--all_reduce_alg", "tree"},
                  "--all_reduce_alg is \"tree\": expected one of");
   expect_refusal("resnet_cifar_main", {"--wire_format", "int8"},
@@ -225,6 +229,55 @@ TEST(Mnist, LearnsOnTwoTasks) {
   // Only the chief shows the progress.
   EXPECT_EQ(out.find("Epoch 2/2\n30/30 - "), out.rfind("Epoch 2/2\n"));
   EXPECT_NE(out.find("data at 127.0.0.1:"), std::string::npos) << out;
+}
+
+TEST(ResnetCifarMain, TrainsAgainstParameterServersUnderTheLauncher) {
+  const TempFolder folder;
+  const ProcessResult result = run_process({TANDEM_BIN "/tandem",
+                                            "launch",
+                                            "--ps",
+                                            "2",
+                                            "--workers",
+                                            "2",
+                                            "--",
+                                            TANDEM_BIN "/resnet_cifar_main",
+                                            "--distribution_strategy",
+                                            "parameter_server",
+                                            "--batch_size",
+                                            "8",
+                                            "--train_steps",
+                                            "12",
+                                            "--skip_eval",
+                                            "--model_dir",
+                                            folder.file("run"),
+                                            "--metrics_json",
+                                            folder.file("metrics.json"),
+                                            "--seed",
+                                            "1"},
+                                           120);
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  const auto metrics = read_json(folder.file("metrics.json"));
+  EXPECT_EQ(metrics.at("strategy"), "parameter_server");
+  EXPECT_EQ(metrics.at("replicas"), 1);
+  EXPECT_GE(metrics.at("steps"), 12);
+  EXPECT_LE(metrics.at("steps"), 13);
+  for (const char* name : {"run/checkpoints/latest", "run/ps/ps-0/latest", "run/ps/ps-1/latest"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder / name)) << name;
+  }
+  // A process less: the worker is its own ps.
+  TempFolder cluster;
+  const auto ports = internal::ReservedPorts::choose("127.0.0.1", 2).ports();
+  std::ofstream(cluster.file("cluster.json"))
+      << nlohmann::json{{"cluster",
+                         {{"ps", {"127.0.0.1:" + std::to_string(ports[0])}},
+                          {"worker", {"127.0.0.1:" + std::to_string(ports[1])}}}},
+                        {"task", {{"type", "worker"}, {"index", 0}}}};
+  const ProcessResult alone =
+      run("resnet_cifar_main",
+          {"--distribution_strategy", "parameter_server", "--also_ps", "--cluster_file",
+           cluster.file("cluster.json"), "--batch_size", "8", "--train_steps", "2", "--skip_eval"});
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_NE(alone.err.find("ps:0: the training is over after 2 updates"), std::string::npos) << alone.err;
 }
 
 TEST(TwoWorkers, TrainUnderTheLauncher) {

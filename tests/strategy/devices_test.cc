@@ -83,7 +83,8 @@ TEST(StrategyFromFlag, KnowsTheWordsOfTheFlag) {
   EXPECT_NE(
       message_of<InvalidArgument>([] { strategy_from_flag("mirrored", {.num_cpus = 1000}); }).find("/cpu:"),
       std::string::npos);
-  EXPECT_THROW(strategy_from_flag("parameter_server"), Unimplemented);
+  EXPECT_THROW(strategy_from_flag("tpu"), Unimplemented);
+  EXPECT_THROW(strategy_from_flag("parameter_server"), InvalidArgument);  // without a cluster
 }
 
 TEST(StrategyFromFlag, GpusWithoutCudaNameNumCpus) {

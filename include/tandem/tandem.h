@@ -24,6 +24,8 @@
 #include "tandem/mirrored_strategy.h"
 #include "tandem/model.h"
 #include "tandem/models/lenet.h"
+#include "tandem/models/mlp.h"
+#include "tandem/models/mobilenet_v2.h"
 #include "tandem/models/resnet.h"
 #include "tandem/multi_worker_mirrored_strategy.h"
 #include "tandem/one_device_strategy.h"

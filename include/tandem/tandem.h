@@ -34,6 +34,7 @@
 #include "tandem/one_device_strategy.h"
 #include "tandem/optimizers.h"
 #include "tandem/placement.h"
+#include "tandem/policy.h"
 #include "tandem/replica.h"
 #include "tandem/server.h"
 #include "tandem/strategy.h"

@@ -40,6 +40,7 @@ struct TrainingFlags {
   internal::ClusterProgramFlags tasks = {};
   std::string all_reduce_alg = "auto";
   std::string wire_format = "full";
+  std::string dtype = "fp32";
   double communication_timeout = 0;
 
   void add_to(CLI::App& app);
@@ -59,6 +60,9 @@ struct TrainingFlags {
 
   // The strategy that the flags name. `program`: what else must be the same on every task.
   Strategy strategy(std::map<std::string, std::string> program) const;
+
+  // In what numbers to compute: --dtype.
+  Policy policy() const;
 
   // How fit shows its progress.
   Verbose verbosity() const;

@@ -31,6 +31,7 @@ void RunFigures::on_train_batch_end(const TrainStep& step, const Logs&) {
   const auto now = Clock::now();
   steps_.push_back({std::chrono::duration<double>(now - last_).count(), static_cast<double>(step.rows)});
   last_ = now;
+  global_step_ = step.global_step;
   if (losses_.size() == kLossSteps) losses_.erase(losses_.begin());
   losses_.push_back(step.loss);
   if (const Communicator* communicator = model().strategy().communicator()) {
@@ -68,7 +69,8 @@ void RunFigures::write_json(const std::string& path, const Model& model,
   figures["images_per_second"] = images_per_second();
   figures["loss"] = loss();
   if (accuracy) figures["accuracy"] = *accuracy;
-  figures["steps"] = model.global_step();
+  figures["steps"] = std::max(model.global_step(), global_step_);
+  figures["dtype"] = model.policy().name();
   figures["replicas"] = model.strategy().num_replicas_in_sync();
   figures["strategy"] = model.strategy().name();
   figures["threads_per_replica"] = model.strategy().threads_per_replica();

@@ -66,7 +66,8 @@ void train(const Flags& flags) {
       load(flags, tandem::data::Split::kTest).map(tandem::data::prepare_cifar).batch(flags.batch_size);
 
   tandem::Model model = strategy.scope([&] {
-    tandem::Model m([&] { return tandem::models::ResNetCifar(flags.resnet_size); }, {.seed = flags.seed});
+    tandem::Model m([&] { return tandem::models::ResNetCifar(flags.resnet_size); },
+                    {.seed = flags.seed, .policy = flags.policy()});
     m.compile({.optimizer = tandem::optimizers::SGD({.learning_rate = scheduled_rate(0, flags.batch_size),
                                                      .momentum = 0.9,
                                                      .weight_decay = 2e-4,

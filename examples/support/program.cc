@@ -110,6 +110,9 @@ void TrainingFlags::add_to(CLI::App& app) {
                  "Gradients travel in packs of about this size (0: 32 MiB)");
   app.add_option("--wire_format", wire_format, "What gradients are between tasks: full or bfloat16")
       ->capture_default_str();
+  app.add_option("--dtype", dtype,
+                 "What convolutions and matrix products compute in: fp32, bf16, or fp16 (GPUs)")
+      ->capture_default_str();
   app.add_option("--comm_engine", devices.communication.engine,
                  "What carries gradients between tasks: tcp, gloo, mpi or nccl (default: tcp)");
   app.add_option("--ps_max_staleness", max_staleness,
@@ -149,6 +152,7 @@ void TrainingFlags::check() const {
   }
   algorithm(all_reduce_alg);
   format(wire_format);
+  policy();
   verbosity();
   tasks.server_options();
   if (devices.data_port < 0 || devices.data_port > 65535) {
@@ -227,6 +231,7 @@ StrategyFlags TrainingFlags::strategy_flags(std::map<std::string, std::string> p
   program["train_steps"] = or_none(train_steps);
   program["train_epochs"] = or_none(train_epochs);
   program["checkpoints"] = folder_of_model().empty() ? "no" : std::to_string(save_checkpoints_steps);
+  program["dtype"] = dtype;
   program["skip_eval"] = skip_eval ? "yes" : "no";
   program["seed"] = seed ? std::to_string(*seed) : "drawn";
   flags.server.program = std::move(program);
@@ -252,6 +257,11 @@ bool TrainingFlags::has_served(const std::map<std::string, std::string>& program
 
 bool TrainingFlags::sums_up(const Strategy& strategy) const {
   return distribution_strategy != "parameter_server" || strategy.is_chief();
+}
+
+Policy TrainingFlags::policy() const {
+  return one_of<Policy>("dtype", dtype,
+                        {{"fp32", "float32"}, {"bf16", "mixed_bfloat16"}, {"fp16", "mixed_float16"}});
 }
 
 Verbose TrainingFlags::verbosity() const {

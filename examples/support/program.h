@@ -40,6 +40,7 @@ struct TrainingFlags {
   internal::ClusterProgramFlags tasks = {};
   std::string all_reduce_alg = "auto";
   std::string wire_format = "full";
+  std::string dtype = "fp32";
   double communication_timeout = 0;
   // For parameter servers.
   std::string max_staleness = "none";
@@ -70,6 +71,9 @@ struct TrainingFlags {
   // Whether this task evaluates in the end, and writes --metrics_json: all do where that is done together,
   // else the chief.
   bool sums_up(const Strategy& strategy) const;
+
+  // In what numbers to compute: --dtype.
+  Policy policy() const;
 
   // How fit shows its progress.
   Verbose verbosity() const;

@@ -25,18 +25,18 @@ void RunFigures::on_train_begin(const TrainingPlan&) {
 // Validation happens between epochs and does not count.
 void RunFigures::on_epoch_begin(std::int64_t) {
   last_ = Clock::now();
-  last_step_ = model().global_step();
+  global_step_ = model().global_step();
 }
 
 void RunFigures::on_train_batch_end(const TrainStep& step, const Logs&) {
   const auto now = Clock::now();
   // Other workers of parameter servers have taken the steps in between, with as many rows each.
   const bool of_all = model().strategy().name() == "parameter_server" && model().strategy().is_chief();
-  const auto steps = of_all ? static_cast<double>(step.global_step - last_step_) : 1.0;
+  const auto steps = of_all ? static_cast<double>(step.global_step - global_step_) : 1.0;
   steps_.push_back(
       {std::chrono::duration<double>(now - last_).count(), steps * static_cast<double>(step.rows)});
   last_ = now;
-  last_step_ = step.global_step;
+  global_step_ = step.global_step;
   if (losses_.size() == kLossSteps) losses_.erase(losses_.begin());
   losses_.push_back(step.loss);
   if (const Communicator* communicator = model().strategy().communicator()) {
@@ -74,7 +74,8 @@ void RunFigures::write_json(const std::string& path, const Model& model,
   figures["images_per_second"] = images_per_second();
   figures["loss"] = loss();
   if (accuracy) figures["accuracy"] = *accuracy;
-  figures["steps"] = model.global_step();
+  figures["steps"] = std::max(model.global_step(), global_step_);
+  figures["dtype"] = model.policy().name();
   figures["replicas"] = model.strategy().num_replicas_in_sync();
   figures["strategy"] = model.strategy().name();
   figures["threads_per_replica"] = model.strategy().threads_per_replica();

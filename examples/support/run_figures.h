@@ -36,9 +36,9 @@ class RunFigures : public Callback {
   };
 
   Clock::time_point last_;
-  std::int64_t last_step_ = 0;  // the global one
-  std::vector<Step> steps_;     // of this process
-  std::vector<double> losses_;  // the newest, also of the process before a restart
+  std::int64_t global_step_ = 0;  // also of a loop that the model does not count
+  std::vector<Step> steps_;       // of this process
+  std::vector<double> losses_;    // the newest, also of the process before a restart
   // By this task to the others.
   std::uint64_t bytes_before_ = 0;
   std::uint64_t bytes_sent_ = 0;

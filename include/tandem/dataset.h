@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tandem/batch.h"
+#include "tandem/example_random.h"
 
 namespace tandem {
 
@@ -15,20 +16,6 @@ namespace internal {
 class DatasetView;
 class ElementIterator;
 }  // namespace internal
-
-// Random numbers for one example, a function of (seed, epoch, index of the example) alone: an augmented
-// picture is the same for any number of replicas, workers and map threads, and after a resume.
-class ExampleRandom {
- public:
-  ExampleRandom(std::uint64_t seed, std::int64_t epoch, std::int64_t index);
-
-  std::uint64_t bits();
-  std::int64_t uniform_int(std::int64_t n);  // 0 to n - 1; throws InvalidArgument unless n > 0
-  double uniform();                          // [0, 1)
-
- private:
-  std::uint64_t state_;
-};
 
 // How the input is shared among several workers; docs/input.md has the tables.
 enum class AutoShardPolicy {

@@ -17,6 +17,7 @@
 #include "tandem/losses.h"
 #include "tandem/metrics.h"
 #include "tandem/optimizers.h"
+#include "tandem/policy.h"
 #include "tandem/replica.h"
 #include "tandem/strategy.h"
 
@@ -52,6 +53,8 @@ struct ModelOptions {
   // Turns every batch norm of the model (torch::nn::BatchNorm1d to 3d, unmodified) into a synchronised one:
   // in training it normalises with the statistics of all replicas' rows. See sync_batch_norm.h.
   bool sync_batch_norm = false;
+  // In what numbers it computes: "mixed_bfloat16", for one. Every task must say the same.
+  Policy policy = {};
 };
 
 struct CompileOptions {
@@ -155,6 +158,7 @@ class Model {
   void request_save();
 
   const Strategy& strategy() const;
+  const Policy& policy() const;
   Optimizer optimizer() const;
   std::uint64_t seed() const;
   // Optimizer steps so far.

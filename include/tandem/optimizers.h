@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -42,6 +43,10 @@ class Optimizer {
   double learning_rate() const;
   void set_learning_rate(double rate);
 
+  // Of a LossScaleOptimizer what the loss is multiplied with at the next step; else 1.
+  double loss_scale() const;
+  bool has_loss_scale() const;
+
   // For the rooms around: binds it to a model's variables. An optimizer serves one model.
   struct Binding;
   Binding& binding() const { return *binding_; }
@@ -61,8 +66,8 @@ bool kernels_only(const std::string& name, const at::Tensor& parameter);
 
 // Names and defaults are Keras's. The factories throw InvalidArgument for options outside their range.
 //
-// global_clipnorm: if the norm over all gradients, summed over all replicas of all tasks, is greater, they are
-// scaled down to it. 0: never.
+// global_clipnorm: if the norm over all gradients, summed over all replicas of all tasks, is greater, they
+// are scaled down to it. 0: never.
 struct SGDOptions {
   double learning_rate = 0.01;
   double momentum = 0.0;
@@ -135,6 +140,20 @@ Optimizer Ftrl(FtrlOptions options = {});
 Optimizer from_torch(
     std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor> parameters)> make,
     double global_clipnorm = 0.0);
+
+struct LossScaleOptions {
+  double initial_scale = 32768;
+  // After so many steps in a row with finite gradients the scale doubles.
+  std::int64_t growth_steps = 2000;
+};
+
+// Multiplies the loss with a scale before backward and divides the summed gradients by it, so that small ones
+// do not vanish in float16. If one of them is not finite on any replica of any task, no replica is updated,
+// and the scale is halved, down to 1. Clipping comes after. Returns the same optimizer.
+//
+// Throws InvalidArgument for a scale below 1 or not finite or for no steps, FailedPrecondition if the
+// optimizer already serves a model.
+Optimizer LossScaleOptimizer(Optimizer inner, LossScaleOptions options = {});
 
 }  // namespace optimizers
 }  // namespace tandem

@@ -20,6 +20,8 @@ Command add_certs(CLI::App& app);
 Command add_checkpoint(CLI::App& app);
 // config check, show and make: reading, picturing and writing TF_CONFIG.
 Command add_config(CLI::App& app);
+// data: sets of pictures, fetched or generated.
+Command add_data(CLI::App& app);
 // A cluster of tasks on this machine.
 Command add_launch(CLI::App& app);
 // status: what the tasks of a running cluster say of themselves and of each other.

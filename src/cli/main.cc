@@ -10,7 +10,8 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", TANDEM_VERSION);
   app.require_subcommand(1);
   const std::vector<Command> commands = {add_launch(app),     add_status(app), add_doctor(app),
-                                         add_checkpoint(app), add_config(app), add_certs(app)};
+                                         add_checkpoint(app), add_config(app), add_certs(app),
+                                         add_data(app)};
   return run_program(app, argc, argv, [&] {
     for (const auto& command : commands) {
       if (command.app->parsed()) return command.work();

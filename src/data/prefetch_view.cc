@@ -9,7 +9,7 @@
 namespace tandem::internal {
 namespace {
 
-constexpr std::int64_t kExamplesPerChunk = 16;
+constexpr std::int64_t kPrefetchedPerChunk = 16;
 
 class PrefetchView final : public DerivedView {
  public:
@@ -17,7 +17,7 @@ class PrefetchView final : public DerivedView {
 
   std::unique_ptr<ElementIterator> make_iterator(std::uint64_t seed, std::int64_t epoch) const override {
     // Batches are handed over one by one; of single examples several at once, where the count allows.
-    const std::int64_t chunk = batch_size() ? 1 : std::clamp<std::int64_t>(count_ / 2, 1, kExamplesPerChunk);
+    const std::int64_t chunk = batch_size() ? 1 : std::clamp<std::int64_t>(count_ / 2, 1, kPrefetchedPerChunk);
     return std::make_unique<AheadIterator>(
         upstream().make_iterator(seed, epoch), nullptr,
         AheadOptions{.max_chunk_size = chunk, .max_chunks = count_ / chunk});

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "tandem/dataset.h"
 #include "tandem/error.h"
+#include "tandem/example_random.h"
 
 namespace tandem {
 

@@ -41,6 +41,12 @@ class PsUpdater final : public Updater, private VariableHome {
           "another "
           "strategy, or max_staleness 1 or more (then each worker's gradients are clipped on their own)");
     }
+    if (spec.loss_scale) {
+      throw InvalidArgument(
+          "loss scaling (float16) needs one decision about each step, which asynchronous workers do not "
+          "take: use "
+          "bfloat16 with parameter servers");
+    }
     // Only what it is and its learning rate are of use here.
     std::vector<std::vector<at::Tensor>> probe(static_cast<std::size_t>(spec.option_groups));
     for (auto& group : probe) group.push_back(at::zeros({1}));

@@ -32,12 +32,14 @@ class ReplicatedUpdater final : public Updater {
       timed(times.wait,
             [&] { meeting_.arrive(replica, "minimize"); });  // every replica knows which gradients it has
     }
+    bool skip = false;
     timed(times.reduce, [&] {
       reduce(replica);
-      if (global_clipnorm_ > 0) clip(replica);
+      skip = !scales_.empty() && !unscale(replica);
+      if (global_clipnorm_ > 0 && !skip) clip(replica);
     });
     timed(times.update, [&] {
-      if (replica >= static_cast<int>(optimizers_.size())) return;
+      if (skip || replica >= static_cast<int>(optimizers_.size())) return;
       for (std::size_t i = 0; i < buffers_.slots().size(); ++i) {
         // An optimizer skips a parameter without a gradient; begin_step() attaches it again.
         if (!has_gradient(i)) buffers_.parameter(replica, i).mutable_grad() = at::Tensor();
@@ -94,7 +96,25 @@ class ReplicatedUpdater final : public Updater {
     }
   }
 
-  // Every replica has all of the gradients.
+  // False if a gradient is not finite. Every replica has all of them, and so the same answer.
+  bool unscale(int replica) {
+    bool all = true;
+    const int groups = static_cast<int>(buffers_.groups().size());
+    for (int group = 0; group < groups; ++group) {
+      const at::Tensor& gradients = buffers_.gradients(replica, group);
+      all = all && finite(gradients, group, 0, gradients.numel());
+    }
+    if (all) multiply(replica, 1 / loss_scale(replica));
+    scales_[static_cast<std::size_t>(replica)].settle(all);
+    return all;
+  }
+
+  void multiply(int replica, double factor) {
+    for (int group = 0; group < static_cast<int>(buffers_.groups().size()); ++group) {
+      at::Tensor(buffers_.gradients(replica, group)).mul_(factor);
+    }
+  }
+
   void clip(int replica) {
     double all = 0;
     const int groups = static_cast<int>(buffers_.groups().size());
@@ -103,8 +123,7 @@ class ReplicatedUpdater final : public Updater {
       all += squares(gradients, group, 0, gradients.numel());
     }
     const double factor = clip_factor(all);
-    if (factor == 1) return;
-    for (int group = 0; group < groups; ++group) at::Tensor(buffers_.gradients(replica, group)).mul_(factor);
+    if (factor != 1) multiply(replica, factor);
   }
 
   // Central storage: what the first replica updated, to the copy on the CPU and to the other GPUs, if there

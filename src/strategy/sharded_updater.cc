@@ -41,12 +41,15 @@ class ShardedUpdater final : public Updater {
       timed(times.reduce, [&] { buffers_.stage_gradients(replica); });
       timed(times.wait, [&] { meeting_.arrive(replica, kName); });  // every replica's gradients are complete
     }
+    bool skip = false;
     timed(times.reduce, [&] {
       choose_segments(replica);
       if (!exchange_) reduce(replica);
-      if (global_clipnorm_ > 0) clip(replica);
+      skip = !scales_.empty() && !unscale(replica);
+      if (global_clipnorm_ > 0 && !skip) clip(replica);
     });
     timed(times.update, [&] {
+      if (skip) return;
       optimizer(replica).step();
       hand_out(replica);
     });
@@ -63,6 +66,7 @@ class ShardedUpdater final : public Updater {
     std::vector<at::Tensor> sums;                               // by group; only its range is used
     bool left_out = false;                                      // whether a segment has no gradient now
     double squares = 0;                                         // of its range, where gradients are clipped
+    bool finite = true;                                         // its range, where losses are scaled
   };
 
   Shard& shard(int replica) { return shards_[static_cast<std::size_t>(replica)]; }
@@ -74,7 +78,10 @@ class ShardedUpdater final : public Updater {
   void cut(int replica, const SlotKey& key);
   void give_to_optimizer(int replica);
   void reduce(int replica);
+  bool unscale(int replica);
   void clip(int replica);
+  // The gradients of its range.
+  void multiply(int replica, double factor);
   void hand_out(int replica);
   // The slot whose elements a segment begins with (or with the gap behind it).
   std::size_t slot_at(int group, std::int64_t element) const;
@@ -194,6 +201,22 @@ void ShardedUpdater::reduce(int replica) {
   }
 }
 
+// False if a gradient is not finite, in whatever range: the replicas meet to know. The sums, and so the
+// answer, are the same on all tasks.
+bool ShardedUpdater::unscale(int replica) {
+  Shard& mine = shard(replica);
+  mine.finite = true;
+  for (int group = 0; group < static_cast<int>(mine.ranges.size()); ++group) {
+    const auto [begin, end] = mine.ranges[static_cast<std::size_t>(group)];
+    mine.finite = mine.finite && finite(mine.sums[static_cast<std::size_t>(group)], group, begin, end);
+  }
+  meeting_.arrive(replica, kName);
+  const bool all = std::ranges::all_of(shards_, &Shard::finite);
+  if (all) multiply(replica, 1 / loss_scale(replica));
+  scales_[static_cast<std::size_t>(replica)].settle(all);
+  return all;
+}
+
 // The norm is of all ranges, so the replicas meet once more.
 void ShardedUpdater::clip(int replica) {
   Shard& mine = shard(replica);
@@ -206,8 +229,11 @@ void ShardedUpdater::clip(int replica) {
   double all = 0;
   for (const Shard& each : shards_) all += each.squares;
   const double factor = clip_factor(all);
-  if (factor == 1) return;
-  for (Segment& segment : mine.segments) {
+  if (factor != 1) multiply(replica, factor);
+}
+
+void ShardedUpdater::multiply(int replica, double factor) {
+  for (Segment& segment : shard(replica).segments) {
     if (segment.parameter.grad().defined()) segment.parameter.mutable_grad().mul_(factor);
   }
 }

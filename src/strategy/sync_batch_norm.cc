@@ -114,6 +114,12 @@ struct Normalize : torch::autograd::Function<Normalize> {
 at::Tensor sync_batch_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                            const at::Tensor& running_mean, const at::Tensor& running_var, double momentum,
                            double eps) {
+  // Under a policy of half precision (see Policy) x comes out of a convolution with few digits: the
+  // statistics have more.
+  if (x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf) {
+    return sync_batch_norm(x.to(at::kFloat), weight, bias, running_mean, running_var, momentum, eps)
+        .to(x.scalar_type());
+  }
   Moments all;
   at::Tensor inv_std;
   {

@@ -20,7 +20,11 @@ Updater::Updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec
           /*gradients_on_host=*/place.gradients_on_host || place.tasks != nullptr),
       exchange_(place.tasks ? std::make_unique<GradientExchange>(buffers_, *place.tasks, place.meeting)
                             : nullptr),
-      times_(static_cast<std::size_t>(buffers_.replicas())) {}
+      times_(static_cast<std::size_t>(buffers_.replicas())) {
+  if (spec.loss_scale) {
+    scales_.assign(times_.size(), LossScale(spec.loss_scale->initial, spec.loss_scale->growth_steps));
+  }
+}
 
 void Updater::begin_step(int replica) {
   buffers_.begin_step(replica);
@@ -52,6 +56,17 @@ double Updater::squares(const at::Tensor& summed, int group, std::int64_t begin,
     sum += (part * part).sum(at::kDouble).item<double>();
   }
   return sum;
+}
+
+bool Updater::finite(const at::Tensor& summed, int group, std::int64_t begin, std::int64_t end) const {
+  for (std::size_t i = 0; i < buffers_.slots().size(); ++i) {
+    const Slot& slot = buffers_.slots()[i];
+    const std::int64_t first = std::max(begin, slot.begin);
+    const std::int64_t last = std::min(end, slot.end);
+    if (slot.group != group || first >= last || !has_gradient(i)) continue;
+    if (!at::isfinite(summed.slice(0, first, last)).all().item<bool>()) return false;
+  }
+  return true;
 }
 
 double Updater::clip_factor(double squares) const {

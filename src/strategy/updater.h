@@ -13,6 +13,7 @@
 #include "base/meeting.h"
 #include "strategy/flat_buffers.h"
 #include "strategy/gradient_exchange.h"
+#include "strategy/loss_scale.h"
 #include "strategy/variables.h"
 #include "tandem/cross_device_ops.h"
 
@@ -35,6 +36,13 @@ struct OptimizerSpec {
   std::function<int(const std::string& name, const at::Tensor& parameter)> option_group = {};
   // Gradients whose norm, over all of them, is greater are scaled down to it, once they are summed. 0: never.
   double global_clipnorm = 0;
+
+  // What the loss is multiplied with; see LossScale.
+  struct Scaling {
+    double initial = 1;
+    std::int64_t growth_steps = 1;
+  };
+  std::optional<Scaling> loss_scale = {};
 };
 
 // An optimizer's state by parameter name, then by slot name ("momentum_buffer", "step"): tensors in the
@@ -98,6 +106,16 @@ class Updater {
   // Of a training that goes on, together with load_state().
   virtual void set_global_step(std::int64_t /*step*/) {}
 
+  // What this replica's loss is to be multiplied with before backward; 1 without loss scaling.
+  double loss_scale(int replica) const {
+    return scales_.empty() ? 1 : scales_[static_cast<std::size_t>(replica)].scale();
+  }
+  // In cross-replica context: for checkpoints. Null without loss scaling.
+  const LossScale* saved_loss_scale() const { return scales_.empty() ? nullptr : &scales_.front(); }
+  void restore_loss_scale(double scale, std::int64_t good_steps) {
+    for (LossScale& each : scales_) each.restore(scale, good_steps);
+  }
+
   const UpdateTimes& times(int replica) const { return times_[static_cast<std::size_t>(replica)]; }
 
  protected:
@@ -110,6 +128,8 @@ class Updater {
   // Of elements [begin, end) of a group's buffer, those that are the gradient of a parameter: the sum of
   // their squares.
   double squares(const at::Tensor& summed, int group, std::int64_t begin, std::int64_t end) const;
+  // Whether all of them are finite.
+  bool finite(const at::Tensor& summed, int group, std::int64_t begin, std::int64_t end) const;
   // What the gradients are to be multiplied with, given the sum of the squares of all; 1: nothing.
   double clip_factor(double squares) const;
 
@@ -126,6 +146,7 @@ class Updater {
   std::unique_ptr<GradientExchange> exchange_;                        // null where there is one task
   std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers_;  // by replica
   std::vector<UpdateTimes> times_;                                    // by replica
+  std::vector<LossScale> scales_;                                     // by replica; empty: none
 };
 
 // Sharded where the replicas share memory (or one copy of the parameters) and the optimizer works element by

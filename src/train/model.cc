@@ -16,6 +16,7 @@
 #include "tandem/error.h"
 #include "tandem/sync_batch_norm.h"
 #include "train/metric_state.h"
+#include "train/mixed_precision.h"
 #include "train/model_state.h"
 #include "train/optimizer_binding.h"
 
@@ -99,13 +100,16 @@ Model::Model(NetworkFactory factory, ModelOptions options) : state_(std::make_sh
   State& state = *state_;
   state.strategy = get_strategy();
   internal::StrategyImpl& impl = state.strategy.impl();
+  state.policy = options.policy;
   impl.or_stop_all([&] {
+    internal::check_policy(options.policy, state.strategy.worker_devices());
     state.seed = choose_seed(impl, options.seed);
     std::vector<internal::ReplicaTensors> copies;
     for (const Device& device : state.strategy.worker_devices()) {
       const internal::RandomScope random(state.seed);  // the same initial values each time
       Network network = factory();
       if (options.sync_batch_norm) network = with_sync_batch_norm(network);
+      if (options.policy.is_mixed()) network = internal::with_policy(network, options.policy, device);
       if (device.type == DeviceType::kGpu) network.module().to(internal::torch_device(device));
       copies.push_back(tensors_of(network.module()));
       state.networks.push_back(std::move(network));
@@ -123,6 +127,9 @@ void Model::compile(CompileOptions options) {
     throw InvalidArgument(
         fmt::format("steps_per_execution is {}: expected 1 or more", options.steps_per_execution));
   }
+  if (state_->policy.compute_dtype() == at::kHalf && !options.optimizer.has_loss_scale()) {
+    options.optimizer = optimizers::LossScaleOptimizer(options.optimizer);
+  }
   options.optimizer.binding().bind(state_->strategy.impl(), state_->variables);
   for (const Metric& metric : options.metrics) metric.state().strategy = state_->strategy;
   state_->compiled = std::move(options);
@@ -137,6 +144,8 @@ Model::State::Standing Model::State::train_step(const Model& model, const Distri
   CompileOptions& compiled = ready("train_step()");
   strategy.seed_random(seed, global_step);
   const std::int64_t step = global_step;
+  // A loss that overflows is what its scale is there for, until that cannot become smaller.
+  const double loss_scale = compiled.optimizer.loss_scale();
   const PerReplica<double> losses = strategy.run(
       [&](ReplicaContext& replica, const Batch& piece) {
         at::Tensor
@@ -147,7 +156,7 @@ Model::State::Standing Model::State::train_step(const Model& model, const Distri
           loss = compute_average_loss(compiled.loss.per_example(piece.y, y_pred), replica.global_rows(),
                                       piece.sample_weight);
           value = loss.item<double>();
-          if (!std::isfinite(value) && on_nan == OnNan::kStop) {
+          if (!std::isfinite(value) && on_nan == OnNan::kStop && loss_scale <= 1) {
             throw NonFiniteLoss(fmt::format(
                 "the loss is {} at step {} (replica {}): nothing was updated. Lower the learning rate, look "
                 "for "
@@ -164,6 +173,10 @@ Model::State::Standing Model::State::train_step(const Model& model, const Distri
       batch);
   // Where other tasks count their steps too, theirs are among them.
   global_step = compiled.optimizer.binding().updater->global_step().value_or(global_step + 1);
+  if (const double now = compiled.optimizer.loss_scale(); now < loss_scale && strategy.is_chief()) {
+    internal::log_info("step {} was skipped: its gradients are not finite; the loss scale is {} now", step,
+                       now);
+  }
   Standing all = standing(losses.values());
   // Of the replicas of this task, where those of others are not asked: a mean over as many rows.
   if (!strategy.impl().tasks()) all.loss *= static_cast<double>(batch.global_rows()) / local_rows(batch);
@@ -182,6 +195,9 @@ void Model::request_save() {
 }
 const Strategy& Model::strategy() const {
   return state_->strategy;
+}
+const Policy& Model::policy() const {
+  return state_->policy;
 }
 Optimizer Model::optimizer() const {
   return state_->ready("optimizer()").optimizer;

@@ -13,6 +13,7 @@ namespace tandem {
 
 struct Model::State {
   Strategy strategy;
+  Policy policy;
   std::uint64_t seed = 0;
   std::vector<Network> networks;    // by local replica
   bool collective_forward = false;  // synchronised batch norms: a replica without rows must run it too

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <cmath>
+
 #include "strategy/strategy_impl.h"
 #include "tandem/error.h"
 #include "tandem/model.h"
@@ -33,7 +35,8 @@ void step(Optimizer::Binding& binding, ReplicaContext& replica, const at::Tensor
   }
   internal::Updater& updater = *binding.updater;
   updater.begin_step(replica.local_id());
-  if (loss.defined()) loss.backward();
+  const double scale = updater.loss_scale(replica.local_id());
+  if (loss.defined()) (scale == 1 ? loss : loss * scale).backward();
   updater.apply(replica.local_id());
 }
 
@@ -69,6 +72,28 @@ void Optimizer::set_learning_rate(double rate) {
   binding_->learning_rate = rate;
   binding_->rate_was_set = true;
   if (binding_->updater) binding_->updater->set_learning_rate(rate);
+}
+
+double Optimizer::loss_scale() const {
+  if (binding_->updater) return binding_->updater->loss_scale(0);
+  return binding_->spec.loss_scale ? binding_->spec.loss_scale->initial : 1;
+}
+
+bool Optimizer::has_loss_scale() const {
+  return binding_->spec.loss_scale.has_value();
+}
+
+Optimizer optimizers::LossScaleOptimizer(Optimizer inner, LossScaleOptions options) {
+  if (!(options.initial_scale >= 1) || !std::isfinite(options.initial_scale) || options.growth_steps < 1) {
+    throw InvalidArgument(
+        fmt::format("a loss scale of {} that grows after {} steps: expected 1 or more of both",
+                    options.initial_scale, options.growth_steps));
+  }
+  if (inner.binding().updater) {
+    throw FailedPrecondition("this optimizer already serves a model: give it a loss scale before");
+  }
+  inner.binding().spec.loss_scale = {options.initial_scale, options.growth_steps};
+  return inner;
 }
 
 void Optimizer::Binding::bind(internal::StrategyImpl& strategy,

@@ -96,6 +96,9 @@ void capture_optimizer(Model::State& model, NamedTensors& shared, Json& meta) {
   const Updater& updater = *model.compiled->optimizer.binding().updater;
   meta["optimizer"] = updater.kind();
   meta["learning_rate"] = exactly(updater.learning_rate());
+  if (const LossScale* scale = updater.saved_loss_scale()) {
+    meta["loss_scale"] = {{"scale", exactly(scale->scale())}, {"good_steps", scale->good_steps()}};
+  }
   for (const auto& [parameter, slots] : updater.state()) {
     for (const auto& [slot, tensor] : slots) {
       shared[parameter + "@" + slot] = tensor.to(at::kCPU).contiguous();
@@ -192,6 +195,10 @@ void apply_optimizer(Model::State& model, const OptimizerState& state, const Jso
                     source, kind, updater.kind().empty() ? "another one" : updater.kind()));
   }
   updater.load_state(state);
+  if (meta.contains("loss_scale")) {
+    updater.restore_loss_scale(number(meta.at("loss_scale").at("scale")),
+                               meta.at("loss_scale").at("good_steps").get<std::int64_t>());
+  }
   model.compiled->optimizer.set_learning_rate(number(meta.at("learning_rate")));
 }
 

@@ -89,6 +89,10 @@ TEST(Programs, RefuseWrongFlagsWithOneLine) {
   expect_refusal("resnet_cifar_main", {"--num_gpus", "8"}, "use num_cpus 8");
   expect_refusal("resnet_cifar_main", {"--threads_per_replica", "-1"}, "threads_per_replica is -1");
   expect_refusal("mnist", {"--on_nan", "maybe"}, "expected stop or continue");
+  expect_refusal("mnist", {"--loop", "endless"}, "--loop is \"endless\": expected fit or custom");
+  expect_refusal("mnist", {"--loop", "custom", "--model_dir", "run"}, "--loop custom saves nothing");
+  expect_refusal("mnist", {"--dtype", "fp8"}, "--dtype is \"fp8\": expected one of bf16, fp16, fp32");
+  expect_refusal("cats_vs_dogs", {"--image_size", "8"}, "image_size");
   expect_refusal("mnist", {"--verbose", "3"}, "--verbose is \"3\": expected one of 0, 1, 2, auto");
 }
 
@@ -108,6 +112,9 @@ TEST(Programs, RefuseWrongInputAfterNamingTheStrategy) {
             std::string::npos);
   EXPECT_NE(last_line("mnist", {"--learning_rate", "-1"}).find("learning_rate is -1"), std::string::npos);
   EXPECT_NE(last_line("mnist", {"--data_dir", "/nonexistent"}).find("/nonexistent"), std::string::npos);
+  EXPECT_NE(last_line("mnist", {"--dtype", "fp16"}).find("mixed_float16 needs GPUs"), std::string::npos);
+  EXPECT_NE(last_line("cats_vs_dogs", {"--data_dir", "/nonexistent"}).find("/nonexistent"),
+            std::string::npos);
 }
 
 TEST(Programs, WriteNothingForAMetricsFolderThatDoesNotExist) {
@@ -175,6 +182,48 @@ TEST(Mnist, LearnsUnderEveryStrategy) {
     EXPECT_GT(figures["accuracy"], 0.9) << strategy;
     EXPECT_EQ(figures["steps"], 60);
   }
+}
+
+TEST(Mnist, LearnsInACustomLoopAndInHalfPrecision) {
+  TempFolder folder;
+  write_mnist(folder, 600, 200);
+  for (const auto& [flag, value] : {std::pair{"--loop", "custom"}, {"--dtype", "bf16"}}) {
+    const ProcessResult result =
+        run("mnist", {"--data_dir", folder.path(), flag, value, "--train_epochs", "2", "--batch_size", "20",
+                      "--num_cpus", "2", "--seed", "1", "--metrics_json", folder.file("m.json")});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const auto figures = read_json(folder.file("m.json"));
+    EXPECT_GT(figures["accuracy"], 0.9) << flag;
+    EXPECT_EQ(figures["steps"], 60) << flag;
+    EXPECT_EQ(figures["dtype"], value == std::string("bf16") ? "mixed_bfloat16" : "float32");
+  }
+}
+
+TEST(CatsVsDogs, TrainsOnDrawnPicturesHoweverManyThreadsDecodeThem) {
+  TempFolder folder;
+  const auto train = [&](const std::string& threads) {
+    const ProcessResult result =
+        run("cats_vs_dogs", {"--image_size", "32", "--width", "0.35", "--batch_size", "8", "--train_steps",
+                             "3", "--num_cpus", "2", "--seed", "1", "--skip_eval", "--decode_threads",
+                             threads, "--metrics_json", folder.file("m.json")});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_NE(result.out.find("mobilenet_v2, mirrored, 2 replicas"), std::string::npos) << result.out;
+    return read_json(folder.file("m.json"))["parameter_digest"];
+  };
+  EXPECT_EQ(train("0"), train("3"));
+}
+
+TEST(Programs, ReadWhatTandemDataGenerates) {
+  TempFolder folder;
+  EXPECT_EQ(
+      run("tandem", {"data", "fashion_mnist", folder.path(), "--generate", "--examples", "40"}).exit_code, 0);
+  EXPECT_EQ(run("tandem", {"data", "cifar10", folder.path(), "--generate", "--examples", "40"}).exit_code, 0);
+  EXPECT_EQ(run("mnist", {"--data_dir", folder.path(), "--train_steps", "2", "--batch_size", "10"}).exit_code,
+            0);
+  EXPECT_EQ(run("resnet_cifar_main",
+                {"--data_dir", folder.path(), "--train_steps", "2", "--batch_size", "8", "--skip_eval"})
+                .exit_code,
+            0);
 }
 
 // Two tasks of a program, and what each wrote to --metrics_json.

@@ -263,7 +263,7 @@ TEST(Wire, OtherMessagesThatCannotBeAreRefused) {
   EXPECT_EQ(refusal(some_pull(), 32 + 4, {0}), "a pull is refused: an entry is of an unknown kind");
   EXPECT_EQ(refusal(some_pull(), 32 + 8, {1}), "a pull is refused: a dense entry has rows");
   EXPECT_EQ(refusal(some_pull(), 32 + 32 + 8, {0}), "a pull is refused: an entry has no rows or too many");
-  EXPECT_EQ(refusal(some_pull_reply(), 4 + 4, {1}),
+  EXPECT_EQ(refusal(some_pull_reply(), 8 + 4 + 4, {1}),
             "a pull reply is refused: an entry that was refused has values");
 }
 

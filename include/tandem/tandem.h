@@ -13,6 +13,7 @@
 #include "tandem/communicator.h"
 #include "tandem/cross_device_ops.h"
 #include "tandem/data/cifar10.h"
+#include "tandem/data/csv.h"
 #include "tandem/data/mnist.h"
 #include "tandem/data/torch_dataset.h"
 #include "tandem/dataset.h"
@@ -35,3 +36,4 @@
 #include "tandem/summary.h"
 #include "tandem/sync_batch_norm.h"
 #include "tandem/tensor_board.h"
+#include "tandem/training_loop.h"

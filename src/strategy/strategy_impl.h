@@ -61,6 +61,12 @@ class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
   const std::optional<std::uint64_t>& seed() const { return setup_.seed; }
 
   void run(const std::function<void(ReplicaContext&)>& fn, const DistributedBatch* batch);
+
+  // The same for each batch that next() gives, `steps` at most, in one go: the replicas do not come back in
+  // between. next() is called by one of them, in cross-replica context, when all are there. Returns for how
+  // many.
+  std::int64_t run_steps(std::int64_t steps, const std::function<std::optional<DistributedBatch>()>& next,
+                         const std::function<void(ReplicaContext&, const Batch&)>& fn);
   void seed_random(std::uint64_t seed, std::int64_t step);
 
   // On each replica's thread: the sum over all replicas of all tasks, in place. First over those of this
@@ -107,6 +113,12 @@ class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
   std::vector<std::shared_ptr<Variables>> variables();
 
  private:
+  // On each replica's thread: one call of a step.
+  void run_replica(int local, RandomScope& random, const DistributedBatch* batch,
+                   const std::function<void(ReplicaContext&)>& fn);
+  void count_run(const DistributedBatch* batch);
+  void check_pieces(const DistributedBatch& batch) const;
+
   StrategySetup setup_;
   ReplicaPool pool_;
   std::uint64_t random_seed_ = 0;

@@ -74,8 +74,10 @@ class Updater {
   Updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec, const MeetingPlace& place);
   virtual ~Updater() = default;
 
-  // On each replica's thread: zeroes its gradients, before backward.
+  // On each replica's thread, before backward: zeroes its gradients, unless parts of the step have begun.
   void begin_step(int replica);
+  // The same before a backward whose gradients stay here, to be added to those of the step that follows.
+  void begin_part(int replica);
 
   // On each replica's thread, after backward: returns once this replica's parameters hold the new values. A
   // collective: every replica must call it; see Meeting and SyncGroup for what it throws.
@@ -99,8 +101,8 @@ class Updater {
   // Checks the names and shapes of a state that is to be loaded.
   void check_state(const OptimizerState& state) const;
 
-  // Of elements [begin, end) of a group's buffer, those that are the gradient of a parameter: the sum of their
-  // squares.
+  // Of elements [begin, end) of a group's buffer, those that are the gradient of a parameter: the sum of
+  // their squares.
   double squares(const at::Tensor& summed, int group, std::int64_t begin, std::int64_t end) const;
   // What the gradients are to be multiplied with, given the sum of the squares of all; 1: nothing.
   double clip_factor(double squares) const;
@@ -118,6 +120,9 @@ class Updater {
   std::unique_ptr<GradientExchange> exchange_;                        // null where there is one task
   std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers_;  // by replica
   std::vector<UpdateTimes> times_;                                    // by replica
+
+ private:
+  std::vector<std::uint8_t> has_parts_;  // by replica: whether its gradients hold parts of the next step
 };
 
 // Sharded where the replicas share memory (or one copy of the parameters) and the optimizer works element by

@@ -2,8 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tandem::internal {
@@ -58,6 +60,12 @@ class Variables {
   // anything is changed, for a name, a shape or a kind of number that there is not.
   void write(const std::map<std::string, at::Tensor>& values);
 
+  // Who counts the optimizer's steps; told by the first replica of this task, once for each.
+  void on_step(std::function<void()> listener) { stepped_ = std::move(listener); }
+  void count_step() const {
+    if (stepped_) stepped_();
+  }
+
   // What read() does not tell: each local replica's own buffers, as "<name>@replica<i>", i counted over all
   // tasks. Empty where there is one replica. Nothing is exchanged.
   std::map<std::string, at::Tensor> own_buffers() const;
@@ -78,6 +86,7 @@ class Variables {
   std::vector<ReplicaTensors> copies_;
   Placement placement_;
   SyncGroup* tasks_;
+  std::function<void()> stepped_;
 };
 
 // While it lives, every replica's buffers hold what reading them gives; then each replica gets its own back.

@@ -108,6 +108,10 @@ Model::Model(NetworkFactory factory, ModelOptions options) : state_(std::make_sh
     state.variables =
         std::make_shared<internal::Variables>(std::move(copies), impl.placement(), impl.tasks());
   });
+  // An optimizer may keep the variables for longer.
+  state.variables->on_step([mine = std::weak_ptr(state_)] {
+    if (const auto alive = mine.lock()) ++alive->global_step;
+  });
   impl.add_variables(state.variables);
 }
 
@@ -155,7 +159,6 @@ Model::State::Standing Model::State::train_step(const Model& model, const Distri
         return value;
       },
       batch);
-  ++global_step;
   return standing(losses.values());
 }
 

@@ -19,6 +19,8 @@
 #include "tandem/dataset.h"
 #include "tandem/device.h"
 #include "tandem/error.h"
+#include "tandem/feature_column.h"
+#include "tandem/feature_layers.h"
 #include "tandem/input_context.h"
 #include "tandem/losses.h"
 #include "tandem/metrics.h"

@@ -6,7 +6,7 @@
 //
 // Ends with
 //
-//   319 records, 7 columns, 6000 steps: test mean squared error 12.5
+//   319 records, 7 columns, 6000 steps: test mean squared error 13.81
 #include <fmt/format.h>
 #include <tandem/tandem.h>
 

@@ -56,15 +56,15 @@ TEST(Examples, linear_regressor) {
   std::ofstream file(folder.file("table.csv"));
   file << "a,b,colour,y\n";
   for (int i = 0; i < 500; ++i) {
-    const double a = 10 * normal(random), b = 100 + normal(random);
+    const double a = 5 + 2 * normal(random), b = normal(random);
     const bool red = random() % 2 == 0;
     const bool missing = i % 100 == 0;
     file << (missing ? "" : fmt::format("{}", a)) << "," << b << "," << (red ? "red" : "blue") << ","
-         << 4 * (missing ? 0 : a) - 2 * b + (red ? 3 : 0) + 0.1 * normal(random) << "\n";
+         << 4 * (missing ? 5 : a) - 2 * b + (red ? 3 : 0) + 0.1 * normal(random) << "\n";
   }
   file.close();
   const std::string out = output({"linear_regressor", folder.file("table.csv"), "--label", "y", "--numeric",
-                                  "a", "b", "--category", "colour", "--steps", "2000"});
+                                  "a", "b", "--category", "colour", "--steps", "1000"});
   EXPECT_NE(out.find("400 records, 3 columns"), std::string::npos) << out;
   EXPECT_LT(number_after(out, "test mean squared error "), 0.05) << out;
 }

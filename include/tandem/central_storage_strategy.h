@@ -27,4 +27,9 @@ class CentralStorageStrategy final : public Strategy {
   explicit CentralStorageStrategy(CentralStorageOptions options = {});
 };
 
+// TensorFlow's name for it.
+namespace experimental {
+using tandem::CentralStorageStrategy;
+}
+
 }  // namespace tandem

@@ -46,6 +46,44 @@ class Network {
   std::function<at::Tensor(const Tensors&)> forward_;
 };
 
+// Makes a copy for each replica: of any factory that returns a new module each time, a libtorch module holder
+// or a shared_ptr, with a forward() of one tensor or of a name -> tensor map.
+class NetworkFactory {
+ public:
+  NetworkFactory() = default;
+  template <std::invocable Factory>
+  requires(!std::same_as<Factory, NetworkFactory>)
+      NetworkFactory(Factory factory)  // NOLINT: implicit by intent
+      : make_(over(std::move(factory))) {}
+
+  Network operator()() const { return make_(); }
+  explicit operator bool() const { return static_cast<bool>(make_); }
+
+ private:
+  template <typename Factory>
+  static std::function<Network()> over(Factory factory) {
+    return [factory = std::move(factory)]() mutable {
+      auto made = factory();
+      auto module = [&] {
+        if constexpr (requires { made.ptr(); }) {
+          return made.ptr();  // a holder, as TORCH_MODULE makes
+        } else {
+          return made;
+        }
+      }();
+      return Network(module, [module](const Tensors& x) -> at::Tensor {
+        if constexpr (requires { module->forward(x.tensor()); }) {
+          return module->forward(x.tensor());
+        } else {
+          return module->forward(x.map());
+        }
+      });
+    };
+  }
+
+  std::function<Network()> make_;
+};
+
 struct ModelOptions {
   // Decides the initial values, dropout and shuffling. Unset: drawn, and told in the log. Of several tasks
   // the chief's holds for all.
@@ -118,13 +156,9 @@ struct LoadWeightsOptions {
 // collectives: every task must call them, in the same order.
 class Model {
  public:
-  // factory() returns a new module each time: a libtorch module holder or a shared_ptr, with a forward() of
-  // one tensor or of a name -> tensor map. It is called once per replica; all copies get the first one's
-  // initial values, those of other tasks the chief's. Throws InvalidArgument if it returns different models,
-  // or the same one twice.
-  template <std::invocable Factory>
-  explicit Model(Factory factory, ModelOptions options = {})
-      : Model(NetworkFactory(network_factory(factory)), options) {}
+  // The factory is called once per replica; all copies get the first one's initial values, those of other
+  // tasks the chief's. Throws InvalidArgument if it returns different models, or the same one twice.
+  explicit Model(NetworkFactory factory, ModelOptions options = {});
 
   // May be called again, e.g. with another optimizer for fine-tuning. Throws InvalidArgument if the model has
   // no trainable parameter or the optimizer cannot run under the strategy.
@@ -138,9 +172,13 @@ class Model {
   // The loss and the metrics over the dataset, each example counted once. Batch norm uses the mean of the
   // replicas' statistics.
   Logs evaluate(const Dataset& data, EvaluateOptions options = {});
+  // The same of what is distributed already, from where it stands.
+  Logs evaluate(DistributedDataset& batches, EvaluateOptions options = {});
 
   // The model's output for every row, in the order of the rows, on every task. Needs no compile().
   at::Tensor predict(const Dataset& data, EvaluateOptions options = {});
+  // Where each task has batches of its own the rows come by step, then by replica of all tasks.
+  at::Tensor predict(DistributedDataset& batches, EvaluateOptions options = {});
 
   // A table of the layers with their weights, and how much memory the parameters of all replicas take.
   std::string summary() const;
@@ -212,29 +250,6 @@ class Model {
  private:
   friend class Optimizer;
   friend struct internal::ModelAccess;
-  using NetworkFactory = std::function<Network()>;
-  Model(NetworkFactory factory, ModelOptions options);
-
-  template <typename Factory>
-  static NetworkFactory network_factory(Factory factory) {
-    return [factory = std::move(factory)]() mutable {
-      auto made = factory();
-      auto module = [&] {
-        if constexpr (requires { made.ptr(); }) {
-          return made.ptr();  // a holder, as TORCH_MODULE makes
-        } else {
-          return made;
-        }
-      }();
-      return Network(module, [module](const Tensors& x) -> at::Tensor {
-        if constexpr (requires { module->forward(x.tensor()); }) {
-          return module->forward(x.tensor());
-        } else {
-          return module->forward(x.map());
-        }
-      });
-    };
-  }
 
   std::shared_ptr<State> state_;
 };

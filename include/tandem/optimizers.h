@@ -33,11 +33,25 @@ class Optimizer {
   Optimizer(internal::OptimizerSpec spec, double learning_rate);
 
   // In a replica, after forward: zeroes the gradients, runs backward from `loss`, sums the gradients over the
-  // replicas and updates. An undefined loss (a replica without rows) adds zeros. Every replica must call it;
-  // the variables are the model's, or those of the only model created under the strategy. Throws
+  // replicas and updates. An undefined loss (a replica without rows) adds zeros. Every replica must call it.
+  // Throws InvalidArgument for a loss of several values: how to combine them is not for it to guess.
+  //
+  // The variables are the model's, or those of the only model created under the strategy. Throws
   // FailedPrecondition if there are several.
   void minimize(ReplicaContext& replica, const at::Tensor& loss);
   void minimize(ReplicaContext& replica, const at::Tensor& loss, const Model& model);
+
+  // The gradients of a part of a step: runs backward, and keeps the result on this replica, to be added to
+  // that of the next minimize(), with which it is exchanged. So n - 1 accumulate() and one minimize() are one
+  // step on n times the rows, if each loss is divided by the rows of all n parts. Takes no time to meet the
+  // others.
+  void accumulate(ReplicaContext& replica, const at::Tensor& loss);
+  void accumulate(ReplicaContext& replica, const at::Tensor& loss, const Model& model);
+
+  // As minimize(), with gradients that are at hand (of torch::autograd::grad, say): one for each trainable
+  // parameter, in the order of the module's parameters(); an undefined one is a missing one. They are summed
+  // over the replicas.
+  void apply_gradients(ReplicaContext& replica, const std::vector<at::Tensor>& gradients, const Model& model);
 
   // In cross-replica context. A change reaches every shard's optimizer at its next step.
   double learning_rate() const;

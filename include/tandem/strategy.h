@@ -128,6 +128,11 @@ class Strategy {
   template <typename F, typename... Args>
   auto run(F&& fn, const Args&... args) const;
 
+  // For train_steps() (training_loop.h): fn(replica, piece) on each replica's thread for up to `steps`
+  // batches, without coming back in between. Returns for how many.
+  std::int64_t run_steps(DistributedDataset& batches, std::int64_t steps,
+                         const std::function<void(ReplicaContext&, const Batch&)>& fn) const;
+
   // Combines a value across all replicas of all tasks, in replica order; with an axis, along that axis too.
   // The mean along an axis divides the sum of all by the number of all: never a mean of means. The result is
   // on the host, the same on every task.
@@ -319,6 +324,11 @@ const std::vector<T>& experimental_local_results(const Strategy&, const PerRepli
 template <typename F>
 auto experimental_distribute_values_from_function(const Strategy& strategy, F&& fn) {
   return strategy.distribute_values_from_function(std::forward<F>(fn));
+}
+
+template <typename F, typename... Args>
+auto experimental_run(const Strategy& strategy, F&& fn, const Args&... args) {
+  return strategy.run(std::forward<F>(fn), args...);
 }
 
 inline DistributedDataset experimental_distribute_dataset(const Strategy& strategy, const Dataset& dataset,

@@ -94,8 +94,8 @@ class PsStrategyImpl final : public StrategyImpl {
         own_ps_(std::move(own_ps)),
         session_(std::move(session)) {}
 
-  void run(const std::function<void(ReplicaContext&)>& fn, const DistributedBatch* batch) override {
-    StrategyImpl::run(fn, batch);
+  void count_run(const DistributedBatch* batch) override {
+    StrategyImpl::count_run(batch);
     const auto now = std::chrono::steady_clock::now();
     const double seconds = std::chrono::duration<double>(now - std::exchange(last_run_, now)).count();
     if (batch) session_->set_examples_per_second(static_cast<double>(rows_of(*batch)) / seconds);

@@ -79,6 +79,12 @@ void Strategy::run_on_replicas(const std::function<void(ReplicaContext&)>& fn,
   impl_->run(fn, batch);
 }
 
+std::int64_t Strategy::run_steps(DistributedDataset& batches, std::int64_t steps,
+                                 const std::function<void(ReplicaContext&, const Batch&)>& fn) const {
+  return impl_->run_steps(
+      steps, [&] { return batches.next_as_optional(); }, fn);
+}
+
 at::Tensor Strategy::reduce(ReduceOp op, const PerReplica<at::Tensor>& value,
                             std::optional<std::int64_t> axis) const {
   check_one_per_replica("reduce()", value.size(), *impl_);

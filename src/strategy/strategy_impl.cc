@@ -63,33 +63,69 @@ StrategyImpl::StrategyImpl(StrategySetup setup)
 
 StrategyImpl::~StrategyImpl() = default;
 
-void StrategyImpl::run(const std::function<void(ReplicaContext&)>& fn, const DistributedBatch* batch) {
-  if (batch && static_cast<int>(batch->size()) != num_local_replicas()) {
-    throw InvalidArgument(
-        fmt::format("the batch has {} pieces for {} replicas: it was distributed by another strategy",
-                    batch->size(), num_local_replicas()));
+void StrategyImpl::check_pieces(const DistributedBatch& batch) const {
+  if (static_cast<int>(batch.size()) == num_local_replicas()) return;
+  throw InvalidArgument(
+      fmt::format("the batch has {} pieces for {} replicas: it was distributed by another strategy",
+                  batch.size(), num_local_replicas()));
+}
+
+void StrategyImpl::run_replica(int local, RandomScope& random, const DistributedBatch* batch,
+                               const std::function<void(ReplicaContext&)>& fn) {
+  const Device& device = setup_.devices[static_cast<std::size_t>(local)];
+  ReplicaContext replica(*this, first_replica() + local, local, device);
+  if (batch) {
+    replica.local_rows_ = (*batch)[static_cast<std::size_t>(local)].rows();
+    replica.global_rows_ = batch->global_rows();
   }
-  settle_variables();
-  const auto step = static_cast<std::uint64_t>(step_);
   // Workers that are not in sync draw numbers of their own all the same.
-  const auto random_replica = static_cast<std::uint64_t>(input_pipeline() * num_local_replicas());
+  random.reseed(seed_of_stream(seed_of_stream(random_seed_, static_cast<std::uint64_t>(step_)),
+                               static_cast<std::uint64_t>(input_pipeline() * num_local_replicas() + local)));
+  const c10::OptionalDeviceGuard guard(torch_device(device));
+  const RunningReplica running(replica);
+  fn(replica);
+}
+
+void StrategyImpl::count_run(const DistributedBatch* batch) {
+  ++step_;
+  if (setup_.tasks) setup_.tasks->ran(step_, batch ? batch->global_rows() : 0);
+}
+
+void StrategyImpl::run(const std::function<void(ReplicaContext&)>& fn, const DistributedBatch* batch) {
+  if (batch) check_pieces(*batch);
+  settle_variables();
+  or_stop_all(
+      [&] { pool_.run({[&](int local, RandomScope& random) { run_replica(local, random, batch, fn); }}); });
+  count_run(batch);  // only here: a replica that calls run() is refused, and must not race to count it
+}
+
+std::int64_t StrategyImpl::run_steps(std::int64_t steps,
+                                     const std::function<std::optional<DistributedBatch>()>& next,
+                                     const std::function<void(ReplicaContext&, const Batch&)>& fn) {
+  constexpr const char* kName = "train_steps";
+  std::int64_t done = 0;
+  std::optional<DistributedBatch> batch;  // the first replica changes it while the others wait
   or_stop_all([&] {
     pool_.run({[&](int local, RandomScope& random) {
-      const Device& device = setup_.devices[static_cast<std::size_t>(local)];
-      ReplicaContext replica(*this, first_replica() + local, local, device);
-      if (batch) {
-        replica.local_rows_ = (*batch)[static_cast<std::size_t>(local)].rows();
-        replica.global_rows_ = batch->global_rows();
+      for (std::int64_t step = 0; step < steps; ++step) {
+        if (local == 0) {
+          batch = next();
+          if (batch) check_pieces(*batch);
+          if (batch) settle_variables();
+        }
+        meeting().arrive(local, kName);  // the batch is there
+        if (!batch) return;
+        run_replica(local, random, &*batch,
+                    [&](ReplicaContext& replica) { fn(replica, (*batch)[static_cast<std::size_t>(local)]); });
+        meeting().arrive(local, kName);  // all are done with it
+        if (local == 0) {
+          count_run(&*batch);
+          ++done;
+        }
       }
-      random.reseed(seed_of_stream(seed_of_stream(random_seed_, step),
-                                   random_replica + static_cast<std::uint64_t>(local)));
-      const c10::OptionalDeviceGuard guard(torch_device(device));
-      const RunningReplica running(replica);
-      fn(replica);
     }});
   });
-  ++step_;  // only here: a replica that calls run() is refused, and must not race to count it
-  if (setup_.tasks) setup_.tasks->ran(step_, batch ? batch->global_rows() : 0);
+  return done;
 }
 
 // Workers in sync by parameter servers meet there alone.

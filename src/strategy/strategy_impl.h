@@ -81,7 +81,13 @@ class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
   bool takes_part_in_saving() const { return setup_.tasks || is_chief(); }
   const std::optional<std::uint64_t>& seed() const { return setup_.seed; }
 
-  virtual void run(const std::function<void(ReplicaContext&)>& fn, const DistributedBatch* batch);
+  void run(const std::function<void(ReplicaContext&)>& fn, const DistributedBatch* batch);
+
+  // The same for each batch that next() gives, `steps` at most, in one go: the replicas do not come back in
+  // between. next() is called by one of them, in cross-replica context, when all are there. Returns for how
+  // many.
+  std::int64_t run_steps(std::int64_t steps, const std::function<std::optional<DistributedBatch>()>& next,
+                         const std::function<void(ReplicaContext&, const Batch&)>& fn);
   void seed_random(std::uint64_t seed, std::int64_t step);
 
   // On each replica's thread: the sum over all replicas of all tasks, in place. First over those of this
@@ -125,8 +131,9 @@ class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
   // What a ClusterCoordinator stands on; null for a strategy that has none.
   virtual ClosureHost* closure_host() { return nullptr; }
 
-  // Something that waits for the only model there will be, and returns true when it waits no more. Where steps
-  // begin with values from elsewhere it is asked before each, so that already a custom loop's first one does.
+  // Something that waits for the only model there will be, and returns true when it waits no more. Where
+  // steps begin with values from elsewhere it is asked before each, so that already a custom loop's first one
+  // does.
   void add_late_binder(std::function<bool()> binder) { late_binders_.push_back(std::move(binder)); }
 
   // Every copy of every variable holds what a step is to begin with.
@@ -144,6 +151,8 @@ class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
   std::vector<std::shared_ptr<Variables>> variables();
 
  protected:
+  // A step is over, on all replicas.
+  virtual void count_run(const DistributedBatch* batch);
   MeetingPlace meeting_place();
   void ask_late_binders() {
     std::erase_if(late_binders_, [](const auto& binder) { return binder(); });
@@ -151,6 +160,10 @@ class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
 
  private:
   void check_all_replicas_meet(const char* what) const;
+  // On each replica's thread: one call of a step.
+  void run_replica(int local, RandomScope& random, const DistributedBatch* batch,
+                   const std::function<void(ReplicaContext&)>& fn);
+  void check_pieces(const DistributedBatch& batch) const;
 
   StrategySetup setup_;
   ReplicaPool pool_;

@@ -20,14 +20,23 @@ Updater::Updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec
           /*gradients_on_host=*/place.gradients_on_host || place.tasks != nullptr),
       exchange_(place.tasks ? std::make_unique<GradientExchange>(buffers_, *place.tasks, place.meeting)
                             : nullptr),
-      times_(static_cast<std::size_t>(buffers_.replicas())) {
+      times_(static_cast<std::size_t>(buffers_.replicas())),
+      has_parts_(times_.size(), 0) {
   if (spec.loss_scale) {
     scales_.assign(times_.size(), LossScale(spec.loss_scale->initial, spec.loss_scale->growth_steps));
   }
 }
 
+void Updater::begin_part(int replica) {
+  std::uint8_t& has_parts = has_parts_[static_cast<std::size_t>(replica)];
+  if (!has_parts) buffers_.begin_step(replica);
+  has_parts = 1;
+}
+
+// The exchange begins with the last part: until then nothing leaves.
 void Updater::begin_step(int replica) {
-  buffers_.begin_step(replica);
+  begin_part(replica);
+  has_parts_[static_cast<std::size_t>(replica)] = 0;
   if (exchange_) exchange_->begin_step(replica);
 }
 

@@ -84,8 +84,10 @@ class Updater {
   Updater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec, const MeetingPlace& place);
   virtual ~Updater() = default;
 
-  // On each replica's thread: zeroes its gradients, before backward.
+  // On each replica's thread, before backward: zeroes its gradients, unless parts of the step have begun.
   void begin_step(int replica);
+  // The same before a backward whose gradients stay here, to be added to those of the step that follows.
+  void begin_part(int replica);
 
   // On each replica's thread, after backward: returns once this replica's parameters hold the new values. A
   // collective: every replica must call it; see Meeting and SyncGroup for what it throws.
@@ -147,6 +149,9 @@ class Updater {
   std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers_;  // by replica
   std::vector<UpdateTimes> times_;                                    // by replica
   std::vector<LossScale> scales_;                                     // by replica; empty: none
+
+ private:
+  std::vector<std::uint8_t> has_parts_;  // by replica: whether its gradients hold parts of the next step
 };
 
 // Sharded where the replicas share memory (or one copy of the parameters) and the optimizer works element by

@@ -2,8 +2,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tandem::internal {
@@ -82,6 +85,14 @@ class Variables {
     if (home_) home_->fetch();
   }
 
+  // Who counts the optimizer's steps; told by the first replica of this task, once for each. `counted`: how
+  // many there have been in all, where that is known better elsewhere.
+  using StepListener = std::function<void(const std::optional<std::int64_t>& counted)>;
+  void on_step(StepListener listener) { stepped_ = std::move(listener); }
+  void count_step(const std::optional<std::int64_t>& counted) const {
+    if (stepped_) stepped_(counted);
+  }
+
   // What read() does not tell: each local replica's own buffers, as "<name>@replica<i>", i counted over all
   // tasks. Empty where there is one replica. Nothing is exchanged.
   std::map<std::string, at::Tensor> own_buffers() const;
@@ -103,6 +114,7 @@ class Variables {
   Placement placement_;
   SyncGroup* tasks_;
   VariableHome* home_ = nullptr;
+  StepListener stepped_;
 };
 
 // While it lives, every replica's buffers hold what reading them gives; then each replica gets its own back.

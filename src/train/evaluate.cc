@@ -13,10 +13,9 @@
 namespace tandem {
 namespace {
 
-// The batches of a dataset one by one, at most `steps` of them. Returns the rows it has seen.
-std::int64_t for_each_batch(const Model::State& state, const Dataset& data, const EvaluateOptions& options,
+// The batches one by one, at most `steps` of them. Returns the rows it has seen.
+std::int64_t for_each_batch(DistributedDataset& batches, const EvaluateOptions& options,
                             const std::function<void(const DistributedBatch&)>& fn) {
-  DistributedDataset batches = DistributedDataset::whole(state.strategy, data, {.seed = state.seed});
   std::int64_t rows = 0;
   for (std::int64_t step = 0; step != options.steps; ++step) {
     const std::optional<DistributedBatch> batch = batches.next_as_optional();
@@ -75,13 +74,19 @@ class Predictions {
 }  // namespace
 
 Logs Model::evaluate(const Dataset& data, EvaluateOptions options) {
+  state_->ready("evaluate()");
+  DistributedDataset batches = DistributedDataset::whole(state_->strategy, data, {.seed = state_->seed});
+  return evaluate(batches, options);
+}
+
+Logs Model::evaluate(DistributedDataset& batches, EvaluateOptions options) {
   State& state = *state_;
   const CompileOptions& compiled = state.ready("evaluate()");
   return state.strategy.impl().or_stop_all([&] {
     const internal::Evaluation evaluation(state);
     state.reset_metrics();
     std::vector<double> loss_sums(state.networks.size(), 0);  // by local replica
-    const std::int64_t rows = for_each_batch(state, data, options, [&](const DistributedBatch& batch) {
+    const std::int64_t rows = for_each_batch(batches, options, [&](const DistributedBatch& batch) {
       state.strategy.run(
           [&](ReplicaContext& replica, const Batch& piece) {
             if (piece.rows() == 0) return;
@@ -101,11 +106,17 @@ Logs Model::evaluate(const Dataset& data, EvaluateOptions options) {
 }
 
 at::Tensor Model::predict(const Dataset& data, EvaluateOptions options) {
+  DistributedDataset batches =
+      DistributedDataset::whole(state_->strategy, in_order(data, state_->strategy), {.seed = state_->seed});
+  return predict(batches, options);
+}
+
+at::Tensor Model::predict(DistributedDataset& batches, EvaluateOptions options) {
   State& state = *state_;
   return state.strategy.impl().or_stop_all([&] {
     const internal::Evaluation evaluation(state);
     Predictions predictions;
-    for_each_batch(state, in_order(data, state.strategy), options, [&](const DistributedBatch& batch) {
+    for_each_batch(batches, options, [&](const DistributedBatch& batch) {
       predictions.add(state.strategy.run(
           [&](ReplicaContext& replica, const Batch& piece) {
             if (piece.rows() == 0) return at::Tensor();

@@ -9,9 +9,9 @@
 #include "strategy/strategy_impl.h"
 #include "tandem/error.h"
 #include "tandem/model.h"
+#include "train/agreement.h"
 #include "train/model_state.h"
 #include "train/optimizer_binding.h"
-#include "train/preemption.h"
 #include "train/training_progress.h"
 
 namespace tandem {
@@ -163,20 +163,13 @@ class Fit {
 
   // Callbacks run on every task; what one of them asks for, all do.
   void agree() {
-    std::vector<std::int64_t> votes{state_.stop_requested, internal::preemption_requested(),
-                                    state_.save_requested, state_.saver && state_.saver->wrote_its_part()};
-    if (internal::SyncGroup* tasks = state_.strategy.impl().tasks()) {
-      votes = tasks->sum("votes", votes);
-    }
-    state_.stop_requested = progress_.stopped = votes[0] > 0;
-    if (state_.saver && votes[3] == state_.strategy.impl().num_tasks()) state_.saver->commit();
+    const internal::Agreement agreed = internal::agree(state_);
+    progress_.stopped = agreed.stop;
     const ResumePoint point{.epoch = progress_.epoch,
                             .step = progress_.step,
                             .global_step = model_.global_step(),
-                            .save_requested = votes[2] > 0,
-                            .preempted = votes[1] > 0};
-    state_.save_requested = false;
-    if (point.preempted) internal::acknowledge_preemption();
+                            .save_requested = agreed.save_requested,
+                            .preempted = agreed.preempted};
     for (const auto& callback : callbacks_) callback->on_resumable(point);
     state_.preempted = point.preempted;
   }

@@ -119,6 +119,11 @@ Model::Model(NetworkFactory factory, ModelOptions options) : state_(std::make_sh
     state.variables =
         std::make_shared<internal::Variables>(std::move(copies), impl.placement(), impl.tasks());
   });
+  // An optimizer may keep the variables for longer.
+  state.variables->on_step([mine = std::weak_ptr(state_)](const std::optional<std::int64_t>& counted) {
+    // Where other tasks count their steps too, theirs are among them.
+    if (const auto alive = mine.lock()) alive->global_step = counted.value_or(alive->global_step + 1);
+  });
   impl.add_variables(state.variables);
 }
 
@@ -171,8 +176,6 @@ Model::State::Standing Model::State::train_step(const Model& model, const Distri
         return value;
       },
       batch);
-  // Where other tasks count their steps too, theirs are among them.
-  global_step = compiled.optimizer.binding().updater->global_step().value_or(global_step + 1);
   if (const double now = compiled.optimizer.loss_scale(); now < loss_scale && strategy.is_chief()) {
     internal::log_info("step {} was skipped: its gradients are not finite; the loss scale is {} now", step,
                        now);

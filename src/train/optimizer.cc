@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/torch.h>
 
 #include <cmath>
@@ -24,8 +25,17 @@ std::shared_ptr<internal::Variables> only_variables(internal::StrategyImpl& stra
                 all.size()));
 }
 
-void step(Optimizer::Binding& binding, ReplicaContext& replica, const at::Tensor& loss,
-          const std::shared_ptr<internal::Variables>& variables) {
+void check_scalar(const at::Tensor& loss, const ReplicaContext& replica) {
+  if (!loss.defined() || loss.numel() == 1) return;
+  throw InvalidArgument(
+      fmt::format("the loss of replica {} has {} values: expected one; compute_average_loss(loss, "
+                  "replica.global_rows()) is "
+                  "this replica's part of the mean over the global batch",
+                  replica.id(), loss.numel()));
+}
+
+internal::Updater& updater_for(Optimizer::Binding& binding, ReplicaContext& replica,
+                               const std::shared_ptr<internal::Variables>& variables) {
   internal::StrategyImpl& strategy = replica.strategy();
   // The first step of a custom loop. Nobody can see the new binding before all have seen that there is none.
   if (!binding.bound_to(variables)) {
@@ -33,11 +43,29 @@ void step(Optimizer::Binding& binding, ReplicaContext& replica, const at::Tensor
     if (replica.local_id() == 0) binding.bind(strategy, variables);
     strategy.meeting().arrive(replica.local_id(), "minimize");
   }
-  internal::Updater& updater = *binding.updater;
-  updater.begin_step(replica.local_id());
-  const double scale = updater.loss_scale(replica.local_id());
+  return *binding.updater;
+}
+
+void backward(const at::Tensor& loss, double scale) {
   if (loss.defined()) (scale == 1 ? loss : loss * scale).backward();
+}
+
+void accumulate_part(Optimizer::Binding& binding, ReplicaContext& replica, const at::Tensor& loss,
+                     const std::shared_ptr<internal::Variables>& variables) {
+  check_scalar(loss, replica);
+  internal::Updater& updater = updater_for(binding, replica, variables);
+  updater.begin_part(replica.local_id());
+  backward(loss, updater.loss_scale(replica.local_id()));
+}
+
+void step(Optimizer::Binding& binding, ReplicaContext& replica, const at::Tensor& loss,
+          const std::shared_ptr<internal::Variables>& variables) {
+  check_scalar(loss, replica);
+  internal::Updater& updater = updater_for(binding, replica, variables);
+  updater.begin_step(replica.local_id());
+  backward(loss, updater.loss_scale(replica.local_id()));
   updater.apply(replica.local_id());
+  if (replica.local_id() == 0) variables->count_step(updater.global_step());
 }
 
 }  // namespace
@@ -61,6 +89,40 @@ void Optimizer::minimize(ReplicaContext& replica, const at::Tensor& loss) {
 }
 
 void Optimizer::minimize(ReplicaContext& replica, const at::Tensor& loss, const Model& model) {
+  step(*binding_, replica, loss, model.state_->variables);
+}
+
+void Optimizer::accumulate(ReplicaContext& replica, const at::Tensor& loss) {
+  accumulate_part(*binding_, replica, loss, only_variables(replica.strategy()));
+}
+
+void Optimizer::accumulate(ReplicaContext& replica, const at::Tensor& loss, const Model& model) {
+  accumulate_part(*binding_, replica, loss, model.state_->variables);
+}
+
+void Optimizer::apply_gradients(ReplicaContext& replica, const std::vector<at::Tensor>& gradients,
+                                const Model& model) {
+  const internal::Variables& variables = *model.state_->variables;
+  const auto& parameters = variables.copy(replica.local_id()).parameters;
+  const std::vector<std::size_t> trainable = variables.trainable();
+  if (gradients.size() != trainable.size()) {
+    throw InvalidArgument(
+        fmt::format("apply_gradients: {} gradients: expected {}, one for each trainable parameter",
+                    gradients.size(), trainable.size()));
+  }
+  // Backward of sum(parameter x gradient) gives exactly the gradients, by the way that all gradients go.
+  at::Tensor loss;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    const auto& [name, parameter] = parameters[trainable[i]];
+    if (gradients[i].sizes() != parameter.sizes()) {
+      throw InvalidArgument(
+          fmt::format("apply_gradients: the gradient of \"{}\" has shape [{}]: expected [{}]", name,
+                      fmt::join(gradients[i].sizes(), ", "), fmt::join(parameter.sizes(), ", ")));
+    }
+    const at::Tensor product = (parameter * gradients[i].detach()).sum();
+    loss = loss.defined() ? loss + product : product;
+  }
   step(*binding_, replica, loss, model.state_->variables);
 }
 

@@ -1,0 +1,152 @@
+#include "tandem/training_loop.h"
+
+#include <gtest/gtest.h>
+
+#include "loops/support.h"
+#include "support/errors.h"
+
+namespace tandem {
+namespace {
+
+using testing_support::expect_near;
+using testing_support::line_data;
+using testing_support::message_of;
+using testing_support::mirrored;
+
+// A small network in double precision, so that only mistakes differ.
+Model network(const Strategy& strategy) {
+  return strategy.scope([] {
+    return Model(
+        [] {
+          torch::nn::Sequential net(torch::nn::Linear(1, 4), torch::nn::Tanh(), torch::nn::Linear(4, 1));
+          net->to(torch::kDouble);
+          return net;
+        },
+        {.seed = 5});
+  });
+}
+
+Dataset doubles(std::int64_t rows) {
+  return line_data(rows).map([](Batch example) {
+    return example.transform([](const at::Tensor& one) { return one.to(torch::kDouble); });
+  });
+}
+
+at::Tensor squared_errors(const Model& model, ReplicaContext& replica, const Batch& piece) {
+  return losses::mean_squared_error().per_example(piece.y, model.on(replica)(piece.x));
+}
+
+// One step of an ordinary loop.
+void train_piece(const Model& model, Optimizer& optimizer, ReplicaContext& replica, const Batch& piece) {
+  at::Tensor loss;
+  if (piece.rows() > 0)
+    loss = compute_average_loss(squared_errors(model, replica, piece), replica.global_rows());
+  optimizer.minimize(replica, loss, model);
+}
+
+TEST(TrainStepsTest, DoesTheSameStepsAsALoopOnTheHost) {
+  const auto train = [](int replicas, bool inside) {
+    const auto strategy = mirrored(replicas);
+    Model model = network(strategy);
+    Optimizer optimizer = optimizers::SGD({.learning_rate = 0.1, .momentum = 0.9});
+    auto batches = strategy.distribute(doubles(29).batch(8));  // 8, 8, 8, 5
+    const auto step = [&](ReplicaContext& replica, const Batch& piece) {
+      train_piece(model, optimizer, replica, piece);
+    };
+    if (inside) {
+      EXPECT_EQ(train_steps(strategy, batches, 3, step), 3);
+      EXPECT_EQ(train_steps(strategy, batches, 3, step), 1);
+      EXPECT_EQ(train_steps(strategy, batches, 3, step), 0);
+    } else {
+      while (const auto batch = batches.next_as_optional()) strategy.run(step, *batch);
+    }
+    EXPECT_EQ(model.global_step(), 4);
+    return model.values();
+  };
+  for (const int replicas : {1, 3}) expect_near(train(replicas, true), train(replicas, false), 1e-15);
+  expect_near(train(3, true), train(1, false), 1e-12);
+}
+
+TEST(TrainStepsTest, RethrowsWhatOneReplicaThrowsAndCanGoOn) {
+  const auto strategy = mirrored(2);
+  auto batches = strategy.distribute(line_data(32).batch(8));
+  int steps = 0;
+  const auto failing = [&](ReplicaContext& replica, const Batch&) {
+    if (replica.id() == 1 && ++steps == 2) throw std::domain_error("replica 1");
+  };
+  EXPECT_EQ(message_of<std::domain_error>([&] { train_steps(strategy, batches, 4, failing); }), "replica 1");
+  EXPECT_EQ(train_steps(strategy, batches, 10, [](ReplicaContext&, const Batch&) {}), 2);
+}
+
+TEST(AccumulateTest, IsOneStepOnAllTheRows) {
+  constexpr int kParts = 3;
+  const auto train = [](int replicas, bool parts) {
+    const auto strategy = mirrored(replicas);
+    Model model = network(strategy);
+    Optimizer optimizer = optimizers::SGD({.learning_rate = 0.1, .momentum = 0.9, .global_clipnorm = 0.5});
+    auto batches = strategy.distribute(doubles(48).batch(parts ? 4 : 4 * kParts));
+    int part = 0;
+    while (const auto batch = batches.next_as_optional()) {
+      const bool last = !parts || ++part % kParts == 0;
+      strategy.run(
+          [&](ReplicaContext& replica, const Batch& piece) {
+            const at::Tensor loss = compute_average_loss(squared_errors(model, replica, piece), 4 * kParts);
+            last ? optimizer.minimize(replica, loss) : optimizer.accumulate(replica, loss);
+          },
+          *batch);
+    }
+    EXPECT_EQ(model.global_step(), 4);
+    return model.values();
+  };
+  for (const int replicas : {1, 2}) expect_near(train(replicas, true), train(replicas, false), 1e-12);
+}
+
+TEST(ApplyGradientsTest, IsWhatMinimizeDoes) {
+  const auto train = [](bool by_hand) {
+    const auto strategy = mirrored(2);
+    Model model = network(strategy);
+    Optimizer optimizer = optimizers::Adam();
+    auto batches = strategy.distribute(doubles(24).batch(8));
+    while (const auto batch = batches.next_as_optional()) {
+      strategy.run(
+          [&](ReplicaContext& replica, const Batch& piece) {
+            const at::Tensor loss = replica.scale(squared_errors(model, replica, piece).mean());
+            if (!by_hand) return optimizer.minimize(replica, loss, model);
+            const auto parameters = model.on(replica).module().parameters();
+            optimizer.apply_gradients(replica, torch::autograd::grad({loss}, parameters), model);
+          },
+          *batch);
+    }
+    return model.values();
+  };
+  expect_near(train(true), train(false), 1e-14);
+}
+
+TEST(ApplyGradientsTest, RefusesGradientsThatDoNotFit) {
+  const auto strategy = mirrored(1);
+  Model model = network(strategy);
+  Optimizer optimizer = optimizers::SGD();
+  EXPECT_NE(message_of<InvalidArgument>([&] {
+              strategy.run([&](ReplicaContext& replica) { optimizer.apply_gradients(replica, {}, model); });
+            }).find("0 gradients: expected 4"),
+            std::string::npos);
+}
+
+TEST(MinimizeTest, RefusesALossOfSeveralValuesAndSaysHowToMakeItOne) {
+  const auto strategy = mirrored(1);
+  Model model = network(strategy);
+  Optimizer optimizer = optimizers::SGD();
+  const std::string message = message_of<InvalidArgument>(
+      [&] { strategy.run([&](ReplicaContext& replica) { optimizer.minimize(replica, torch::ones({8})); }); });
+  EXPECT_NE(message.find("compute_average_loss(loss, replica.global_rows())"), std::string::npos) << message;
+}
+
+TEST(ExperimentalNamesTest, AreTheSameThings) {
+  const experimental::CentralStorageStrategy strategy({.compute_devices = {"/cpu:0", "/cpu:1"}});
+  const auto ids =
+      experimental::experimental_run(strategy, [](ReplicaContext& replica) { return replica.id() + 0.0; });
+  EXPECT_EQ(strategy.reduce(ReduceOp::kSum, ids), 1);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -116,6 +116,7 @@ int main(int argc, char** argv) {
   app.add_option("--num_cpus", flags.num_cpus);
   app.add_option("--loop", only);
   return internal::run_program(app, argc, argv, [&] {
+    if (serve_from_flags(name, flags)) return 0;
     const Strategy strategy = strategy_from_flag(name, flags);
     for (const Loop& loop : kLoops) {
       if (!only.empty() && only != loop.name) continue;

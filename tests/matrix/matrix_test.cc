@@ -33,6 +33,13 @@ const std::vector<Row>& rows() {
       {"mirrored", "`MirroredStrategy`, 2 replicas", {}, {"--num_cpus", "2"}},
       {"central_storage", "`CentralStorageStrategy`, 2 replicas", {}, {"--num_cpus", "2"}},
       {"multi_worker_mirrored", "`MultiWorkerMirroredStrategy`, 2 workers", {"--workers", "2"}, {}},
+      // One model at a time lives on the ps tasks of a cluster.
+      {.strategy = "parameter_server",
+       .title = "`ParameterServerStrategy`, 1 ps, 2 workers",
+       .tasks = {"--ps", "1", "--workers", "2"},
+       .flags = {},
+       .in_sync = false,
+       .one_loop_per_cluster = true},
   };
   return kRows;
 }

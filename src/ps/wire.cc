@@ -402,26 +402,6 @@ std::uint32_t payload_crc(const PayloadSpans& payload) {
                 crc32c(payload.row_ids.data(), payload.row_ids.size()));
 }
 
-Push::Entry describe_dense(std::uint32_t shard, WireType type, std::span<const std::byte> values) {
-  assert(values.size() % wire_type_bytes(type) == 0);
-  return {.shard = shard,
-          .kind = PayloadKind::kDense,
-          .type = type,
-          .count = values.size() / wire_type_bytes(type),
-          .crc = payload_crc({.values = values})};
-}
-
-Push::Entry describe_rows(std::uint32_t shard, WireType type, std::span<const std::int64_t> row_ids,
-                          std::span<const std::byte> values) {
-  assert(!row_ids.empty() && values.size() % (row_ids.size() * wire_type_bytes(type)) == 0);
-  return {.shard = shard,
-          .kind = PayloadKind::kRows,
-          .type = type,
-          .rows = row_ids.size(),
-          .count = values.size() / wire_type_bytes(type),
-          .crc = payload_crc({.row_ids = std::as_bytes(row_ids), .values = values})};
-}
-
 std::string fault_of_rows(std::span<const std::int64_t> row_ids, std::int64_t rows) {
   std::int64_t last = -1;
   for (const std::int64_t row : row_ids) {

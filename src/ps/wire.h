@@ -317,11 +317,6 @@ extern template Assign decode(const Prologue&, std::span<const std::byte>);
 // Over row numbers, then values: what an entry's crc is.
 std::uint32_t payload_crc(const PayloadSpans& payload);
 
-// An entry for what is sent. The values must be whole ones of the type, and whole rows.
-Push::Entry describe_dense(std::uint32_t shard, WireType type, std::span<const std::byte> values);
-Push::Entry describe_rows(std::uint32_t shard, WireType type, std::span<const std::int64_t> row_ids,
-                          std::span<const std::byte> values);
-
 // What is wrong with row numbers for a shard of so many rows, e.g. "row 7 of a shard of 5 rows"; empty if
 // they ascend and are all there.
 std::string fault_of_rows(std::span<const std::int64_t> row_ids, std::int64_t rows);

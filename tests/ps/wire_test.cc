@@ -9,6 +9,7 @@
 #include "base/crc32c.h"
 #include "base/random.h"
 #include "support/errors.h"
+#include "support/push_entries.h"
 #include "tandem/error.h"
 
 namespace tandem::internal::ps {

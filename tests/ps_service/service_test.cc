@@ -19,6 +19,7 @@
 #include "ps_service/raw_peer.h"
 #include "ps_service/servers.h"
 #include "support/errors.h"
+#include "support/push_entries.h"
 #include "support/temp_folder.h"
 
 namespace tandem::internal::ps {

@@ -155,6 +155,10 @@ class TaskServer {
 
   // For `tandem status`, and for the message when a task is lost.
   void set_progress(std::int64_t step, double examples_per_second = 0);
+  // What this task tells of itself besides: called on a thread of the server about twice a second while
+  // somebody looks, so it must not take long. Values are JSON, e.g. {{"bytes", "1048576"}}; of the size of an
+  // offer. {} removes it: when set_details() returns, the one before is not being called and will not be.
+  void set_details(std::function<std::map<std::string, std::string>()> details);
   // How many trainings this task has been through: PeerTask::rounds.
   void set_rounds(std::uint64_t rounds);
 

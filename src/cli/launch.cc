@@ -26,6 +26,7 @@ struct LaunchFlags {
   std::vector<std::string> hosts;
   int base_port = 0;
   double grace = 10;
+  bool keep_going = false;
   bool print = false;
   std::vector<std::string> command;
 };
@@ -49,6 +50,10 @@ void check(const LaunchFlags& flags) {
     throw InvalidArgument(fmt::format("launch: --grace is {}: expected 0 or more seconds", flags.grace));
   if (flags.base_port < 0 || flags.base_port > 65535)
     throw InvalidArgument(fmt::format("launch: --base_port is {}: expected 1 to 65535", flags.base_port));
+  if (flags.keep_going && shape.ps == 0) {
+    throw InvalidArgument(
+        "launch: --keep_going needs --ps: only with parameter servers can the others go on without a worker");
+  }
   if (!flags.hosts.empty() && !flags.print) {
     throw InvalidArgument(
         "launch: --hosts needs --print: tasks are started on this machine only; --print shows what to type "
@@ -83,8 +88,10 @@ int launch(const LaunchFlags& flags) {
   }
   std::vector<SupervisedTask> tasks;
   for (const auto& task : placed) {
+    const bool is_chief = task.type == "chief" || (!flags.shape.chief && task.index == 0);
     tasks.push_back({.name = task.name(),
                      .helper = task.type == "ps" || task.type == "evaluator",
+                     .expendable = flags.keep_going && task.type == "worker" && !is_chief,
                      .variables = {"TF_CONFIG=" + tf_config(placed, task)}});
   }
   return supervise(tasks, {.command = flags.command, .grace = std::chrono::duration<double>(flags.grace)});
@@ -108,6 +115,9 @@ Command add_launch(CLI::App& app) {
                    "Seconds that the others may go on after a task has failed, or ps and evaluator after the "
                    "workers are done")
       ->capture_default_str();
+  command->add_flag(
+      "--keep_going", flags->keep_going,
+      "With --ps: a worker that is killed, or exits with 75, is no failure unless it is the chief");
   command->add_flag("--print", flags->print, "Start nothing: print the command of each task");
   command
       ->add_option("--hosts", flags->hosts, "With --print: machines to put the tasks on, in turn: h1,h2:2222")

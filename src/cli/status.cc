@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/program.h"
+#include "cli/ps_tellers.h"
 #include "cli/status_table.h"
 #include "cli/task_names.h"
 #include "rpc/observer.h"
@@ -38,13 +39,13 @@ class Screen {
   Screen(const ClusterSpec& cluster, bool json)
       : cluster_(cluster), json_(json), in_place_(!json && is_terminal(STDOUT_FILENO)) {}
 
-  void show(const rpc::Table& table) {
+  void show(const rpc::Table& table, const PsTable& ps) {
     if (json_) {
-      std::cout << json_table(cluster_, table);
+      std::cout << json_table(cluster_, table, ps);
     } else if (!in_place_) {
-      std::cout << (std::exchange(first_, false) ? "" : "\n") << text_table(cluster_, table);
+      std::cout << (std::exchange(first_, false) ? "" : "\n") << text_table(cluster_, table, ps);
     } else {
-      draw(text_table(cluster_, table));
+      draw(text_table(cluster_, table, ps));
     }
     std::cout << std::flush;
   }
@@ -121,6 +122,7 @@ int status(const StatusFlags& flags) {
   const Identity self{.cluster = cluster,
                       .security = load_security(flags.server.security, std::nullopt, /*loopback=*/true)};
   Screen screen(cluster, flags.json);
+  PsTellers ps_tellers(self);
   std::optional<rpc::Table> last;
   bool answered = true;
   std::vector<std::string> reasons;
@@ -131,7 +133,7 @@ int status(const StatusFlags& flags) {
     const bool enough = ask_in_turn(
         self, tasks,
         [&](const rpc::Table& table) {
-          screen.show(table);
+          screen.show(table, flags.watch ? ps_tellers.latest() : ps_tellers.ask());
           last = table;
           answered = true;
           return flags.watch;

@@ -14,7 +14,9 @@
 namespace tandem::internal {
 namespace {
 
+using Json = nlohmann::ordered_json;
 using Row = std::vector<std::string>;
+constexpr std::size_t kMostBuckets = 64;
 
 TaskId task_of(const rpc::Task& task) {
   return {printable(task.type()), task.index()};
@@ -47,6 +49,52 @@ Row row_of(const ClusterSpec& cluster, const rpc::TaskStatus& status, const Task
   return row;
 }
 
+// What the task said is JSON, or nothing of use.
+Json detail(const PsTold& told, const std::string& key) {
+  const auto found = told.details.find(key);
+  if (found == told.details.end()) return {};
+  return Json::parse(found->second, nullptr, /*allow_exceptions=*/false);
+}
+
+std::string count_of(const Json& value) {
+  return value.is_number_unsigned() ? std::to_string(value.get<std::uint64_t>()) : "-";
+}
+
+// "0: 60 %, 1: 38 %, 15+: 2 %": how many updates of others came between a worker's pull and its push.
+std::string histogram_of(const Json& buckets) {
+  if (!buckets.is_array() || buckets.size() > kMostBuckets) return "-";
+  double all = 0;
+  for (const Json& bucket : buckets) {
+    if (!bucket.is_number_unsigned()) return "-";
+    all += bucket.get<double>();
+  }
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    if (buckets[i] == 0) continue;
+    parts.push_back(fmt::format("{}{}: {:.0f} %", i, i + 1 == buckets.size() ? "+" : "",
+                                100 * buckets[i].get<double>() / all));
+  }
+  return parts.empty() ? "-" : fmt::format("{}", fmt::join(parts, ", "));
+}
+
+Row row_of(const TaskId& task, const PsTold& told) {
+  const auto last = [&]() -> std::string {
+    if (!told.failure.empty()) return "no answer: " + printable(told.failure);
+    if (told.details.empty()) return "it says nothing of itself";
+    if (detail(told, "ready") != true) return "waits for the chief";
+    return histogram_of(detail(told, "staleness"));
+  };
+  const Json bytes = detail(told, "bytes");
+  const Json rate = detail(told, "pushes_per_second");
+  return {printable(task.name()),
+          count_of(detail(told, "shards")),
+          bytes.is_number() ? fmt::format("{:.1f}", bytes.get<double>() / 1e6) : "-",
+          count_of(detail(told, "workers")),
+          rate.is_number() ? fmt::format("{:.1f}", rate.get<double>()) : "-",
+          count_of(detail(told, "global_step")),
+          last()};
+}
+
 }  // namespace
 
 std::string printable(std::string text) {
@@ -57,15 +105,18 @@ std::string printable(std::string text) {
   return text;
 }
 
-std::string text_table(const ClusterSpec& cluster, const rpc::Table& table) {
+std::string text_table(const ClusterSpec& cluster, const rpc::Table& table, const PsTable& ps) {
   const TaskId teller = task_of(table.teller());
   std::vector<Row> rows{{"TASK", "ADDRESS", "STATE", "GENERATION", "STEP", "EXAMPLES/S", "LAST HEARD"}};
   for (const auto& status : table.tasks()) rows.push_back(row_of(cluster, status, teller));
-  return align_columns(rows, {false, false, false, true, true, true, false});
+  std::string text = align_columns(rows, {false, false, false, true, true, true, false});
+  if (ps.empty()) return text;
+  rows = {{"PS", "SHARDS", "MB", "WORKERS", "PUSHES/S", "GLOBAL STEP", "STALENESS"}};
+  for (const auto& [task, told] : ps) rows.push_back(row_of(task, told));
+  return text + "\n" + align_columns(rows, {false, true, true, true, true, true, false});
 }
 
-std::string json_table(const ClusterSpec& cluster, const rpc::Table& table) {
-  using Json = nlohmann::ordered_json;
+std::string json_table(const ClusterSpec& cluster, const rpc::Table& table, const PsTable& ps) {
   Json json;
   json["cluster"] = cluster.id();
   json["teller"] = task_of(table.teller()).name();
@@ -82,6 +133,14 @@ std::string json_table(const ClusterSpec& cluster, const rpc::Table& table) {
                              {"examples_per_second", status.examples_per_second()},
                              {"silence_ms", status.silence_ms() < 0 ? Json() : Json(status.silence_ms())},
                              {"note", status.note()}});
+  }
+  for (const auto& [task, told] : ps) {
+    Json& entry = json["ps"].emplace_back(Json{{"task", task.name()}});
+    if (!told.failure.empty()) entry["failure"] = told.failure;
+    for (const auto& [key, value] : told.details) {
+      const Json parsed = detail(told, key);
+      entry[key] = parsed.is_discarded() ? Json(value) : parsed;
+    }
   }
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

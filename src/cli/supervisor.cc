@@ -17,6 +17,7 @@
 #include "cli/line_prefixer.h"
 #include "cli/output.h"
 #include "cli/process_guard.h"
+#include "cli/program.h"
 #include "cli/signal_inbox.h"
 
 namespace tandem::internal {
@@ -85,10 +86,11 @@ class Supervisor {
 
   struct Task {
     Task(const SupervisedTask& task, ChildProcess started)
-        : name(task.name), helper(task.helper), process(std::move(started)) {}
+        : name(task.name), helper(task.helper), expendable(task.expendable), process(std::move(started)) {}
 
     std::string name;
     bool helper;
+    bool expendable;
     ChildProcess process;
     std::vector<Stream> streams = {};
     std::optional<Ending> ending = {};
@@ -230,6 +232,7 @@ class Supervisor {
       kill_all();
     } else {
       interrupted_ = interrupted_ || signal == SIGINT;
+      signalled_ = true;
       for (const Task* task : tasks) task->process.send_to_group(signal);
     }
   }
@@ -241,7 +244,11 @@ class Supervisor {
     task.linger_until = from_now(kLinger);
     // Who was told to end has not failed by doing so.
     const bool told = stage_ == Stage::kTerminating || stage_ == Stage::kKilling;
-    if (task.ending->exit_code != 0 && !told) {
+    const bool spared = task.expendable && !signalled_ && !failed_ &&
+                        (task.ending->signal != 0 || task.ending->exit_code == kExitPeerLost);
+    if (spared && !told) {
+      say(fmt::format("{} {}: the others go on without it", task.name, task.ending->to_string()));
+    } else if (task.ending->exit_code != 0 && !told) {
       say(fmt::format("{} {}{}", task.name, task.ending->to_string(), failed_ ? "" : " (first failure)"));
       failed_ = true;
       set_exit_code(task.ending->exit_code);
@@ -340,6 +347,7 @@ class Supervisor {
   std::optional<Clock::time_point> deadline_;  // of the stage
   bool failed_ = false;
   bool interrupted_ = false;
+  bool signalled_ = false;  // whoever ends now may have been asked to
   bool output_lost_ = false;
   bool abort_output_ = false;
   int exit_code_ = 0;

@@ -10,6 +10,9 @@ struct SupervisedTask {
   std::string name;  // "worker:0"
   // Serves the others and never ends by itself (ps, evaluator): stopped once they are done.
   bool helper = false;
+  // The others can do without it: if it is killed, or loses those it needs (exit code 75), that is no
+  // failure.
+  bool expendable = false;
   // "NAME=value" each.
   std::vector<std::string> variables = {};
 };
@@ -28,8 +31,9 @@ struct SuperviseOptions {
 // this process gets are passed on (a second SIGINT kills). Whatever happens, no process is left when it
 // returns or throws.
 //
-// Returns 0 if every task that is not a helper exited with 0, else what the first task that failed exited
-// with. Throws InvalidArgument if the program cannot be run. To be called before any thread is started.
+// Returns 0 if every task that is neither a helper nor expendable exited with 0, else what the first task
+// that failed exited with. Throws InvalidArgument if the program cannot be run. To be called before any
+// thread is started.
 int supervise(const std::vector<SupervisedTask>& tasks, const SuperviseOptions& options);
 
 }  // namespace tandem::internal

@@ -86,12 +86,14 @@ void PsLink::wait_until_ready() {
 std::uint64_t PsLink::lost(std::size_t shard) const {
   const std::lock_guard lock(mutex_);
   const auto found = lost_.find(shard);
-  return found == lost_.end() ? 0 : found->second;
+  return found == lost_.end() ? 0 : found->second.count();
 }
 
 std::uint64_t PsLink::lost_at_worst() const {
   const std::lock_guard lock(mutex_);
-  return lost_at_worst_;
+  std::uint64_t worst = 0;
+  for (const auto& [shard, lost] : lost_) worst = std::max(worst, lost.count());
+  return worst;
 }
 
 void PsLink::run() {
@@ -223,10 +225,8 @@ void PsLink::take_reply_of_hello(const HelloReply& reply) {
   {
     const std::lock_guard lock(mutex_);
     for (const HelloReply::Entry& entry : reply.shards) {
-      lost_[entry.shard] += entry.lost;
-      worst = std::max(worst, entry.lost);
+      worst = std::max(worst, lost_[entry.shard].add(entry.last_seq, entry.lost));
     }
-    lost_at_worst_ += worst;
     ready_ = true;
   }
   if (worst > 0) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/bell.h"
+#include "ps/lost_pushes.h"
 #include "ps/ps_client.h"
 #include "ps/ps_line.h"
 #include "ps/shard_image.h"
@@ -123,8 +124,7 @@ class PsLink {
   std::deque<std::unique_ptr<Request>> queue_;
   bool ready_ = false;  // it has been, once
   std::exception_ptr error_;
-  std::map<std::size_t, std::uint64_t> lost_;
-  std::uint64_t lost_at_worst_ = 0;
+  std::map<std::size_t, LostPushes> lost_;  // by shard
 
   // The thread's own.
   std::string place_;  // "ps 1 (10.0.0.2:4000)": where it was tried last

@@ -1,6 +1,7 @@
 #include "ps/ps_service.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -19,6 +20,7 @@
 #include "base/net.h"
 #include "ps/ps_connection.h"
 #include "ps/ps_state.h"
+#include "ps/rate_meter.h"
 #include "ps/snapshots.h"
 #include "tandem/error.h"
 
@@ -212,6 +214,7 @@ struct PsService::Impl {
   }
 
   void look_around(Clock::time_point now) {
+    push_rate.look(state.pushes, now);
     if (!state.roll.expire(now) || !state.options.staleness) return;
     if (state.ready) {
       state.table.settle_whole_steps();
@@ -278,6 +281,7 @@ struct PsService::Impl {
   const FileDescriptor listener;
   std::optional<tcp::Encryption> encryption;
   std::uint64_t serial = 0;
+  RateMeter push_rate;
   std::atomic<bool> stopping{false};
 
   std::optional<Snapshots> snapshots;
@@ -290,6 +294,22 @@ struct PsService::Impl {
   std::condition_variable saver_changed;
   std::thread saver;
 };
+
+std::map<std::string, std::string> details_of(const PsCounters& counters) {
+  if (!counters.ready) return {{"ready", "false"}};
+  return {{"ready", "true"},
+          {"shards", std::to_string(counters.shards)},
+          {"bytes", std::to_string(counters.bytes)},
+          {"workers", std::to_string(counters.workers)},
+          {"updates", std::to_string(counters.updates)},
+          {"global_step", counters.global_step ? std::to_string(*counters.global_step) : "null"},
+          {"pushes", std::to_string(counters.pushes)},
+          {"pushes_per_second", fmt::format("{:.1f}", counters.pushes_per_second)},
+          {"pulls", std::to_string(counters.pulls)},
+          {"refused", std::to_string(counters.refused)},
+          {"snapshots", std::to_string(counters.snapshots)},
+          {"staleness", fmt::format("[{}]", fmt::join(counters.staleness, ","))}};
+}
 
 PsService::PsService(ShardStore& store, PsServiceOptions options)
     : impl_(std::make_unique<Impl>(store, checked(std::move(options)))) {}
@@ -315,6 +335,7 @@ PsCounters PsService::counters() const {
                       .resumed = state.resumed,
                       .workers = state.roll.live(),
                       .pushes = state.pushes,
+                      .pushes_per_second = impl_->push_rate.per_second(state.pushes, Clock::now()),
                       .pulls = state.pulls,
                       .refused = state.refused,
                       .bytes_in = state.bytes_in,
@@ -324,6 +345,7 @@ PsCounters PsService::counters() const {
     counters.shards = state.table.ids().size();
     counters.bytes = state.table.plan().bytes_on(state.options.ps);
     counters.updates = state.table.updates();
+    if (state.options.ps == 0) counters.global_step = counters.updates;
   }
   for (std::size_t i = 0; i < counters.staleness.size(); ++i) counters.staleness[i] = state.staleness[i];
   return counters;

@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -67,7 +68,9 @@ struct PsCounters {
   std::uint64_t shards = 0;
   std::uint64_t bytes = 0;  // of the variables
   std::uint64_t updates = 0;
+  std::optional<std::uint64_t> global_step = {};  // as ps 0 counts it
   std::uint64_t pushes = 0;
+  double pushes_per_second = 0;  // over the last seconds
   std::uint64_t pulls = 0;
   std::uint64_t refused = 0;  // pushes and pulls that were answered with an error
   std::uint64_t bytes_in = 0;
@@ -77,6 +80,9 @@ struct PsCounters {
   // more.
   std::array<std::uint64_t, kStalenessBuckets> staleness = {};
 };
+
+// For TaskServer::set_details(), and so for `tandem status`.
+std::map<std::string, std::string> details_of(const PsCounters& counters);
 
 // A parameter server: holds the shards that a plan places on it, and serves hello, push and pull to any
 // number of workers that come and go. What a peer sends is never trusted: whatever it is, the sender gets an

@@ -11,6 +11,7 @@
 #include "base/hmac.h"
 #include "base/log.h"
 #include "base/net.h"
+#include "base/utf8.h"
 #include "rpc/beat_codec.h"
 #include "rpc/limits.h"
 #include "rpc/reaction_order.h"
@@ -206,6 +207,11 @@ void ControlPlane::finish() {
 
 void ControlPlane::leave() {
   post([this] { perform(core_.leave(now())); });
+}
+
+void ControlPlane::set_details(std::function<std::map<std::string, std::string>()> details) {
+  const std::lock_guard lock(details_mutex_);
+  details_ = std::move(details);
 }
 
 void ControlPlane::set_progress(std::int64_t step, double examples_per_second) {
@@ -627,7 +633,26 @@ void ControlPlane::tell_observers() {
       row.set_note(dials_.at(task).last_error);
     }
   }
+  add_details(table);
   for (const auto& observer : observers) observer->send(frame);
+}
+
+void ControlPlane::add_details(rpc::Table& table) {
+  const std::lock_guard lock(details_mutex_);
+  if (!details_) return;
+  std::string fault;
+  try {
+    const auto details = details_();
+    fault = fault_of(details);
+    const auto is_text = [](const auto& entry) { return is_utf8(entry.second); };
+    if (fault.empty() && !std::ranges::all_of(details, is_text)) fault = "has a value that is not UTF-8";
+    if (fault.empty()) table.mutable_details()->insert(details.begin(), details.end());
+  } catch (const std::exception& error) {
+    fault = error.what();
+  }
+  if (fault.empty()) return;
+  details_ = {};
+  log_warning("{}: what it tells of itself {}: it tells nothing from now on", who_, fault);
 }
 
 // For those who wait: what the core's state means to them.

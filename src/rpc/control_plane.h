@@ -69,6 +69,7 @@ class ControlPlane {
   std::optional<PeerTask> peer(const TaskId& task) const;
   PeerTask wait_for_peer(const TaskId& task, std::chrono::milliseconds timeout) const;
   std::string own_key() const { return peer_key(identity_, identity_.offer.key_share); }
+  void set_details(std::function<std::map<std::string, std::string>()> details);
   // Stays as it is from the start on. `asked` is for the message of the FailedPrecondition before.
   const Run& run(const char* asked) const;
 
@@ -110,6 +111,7 @@ class ControlPlane {
   void dial_ended(int task, std::uint64_t number, const std::optional<rpc::Refusal>& refusal,
                   const std::string& reason);
   void tell_observers();
+  void add_details(rpc::Table& table);
   void say_who_is_missing();
   std::string missing_tasks() const;
   void started(const View& view);
@@ -139,6 +141,9 @@ class ControlPlane {
   std::atomic<double> examples_per_second_{0};
   std::atomic<std::uint64_t> rounds_{0};
   std::atomic<bool> has_lost_{false};
+
+  std::mutex details_mutex_;
+  std::function<std::map<std::string, std::string>()> details_;  // guarded by it
 
   Guests guests_;
   LossListener listener_;

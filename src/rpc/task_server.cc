@@ -169,6 +169,10 @@ void TaskServer::set_progress(std::int64_t step, double examples_per_second) {
   impl_->plane.set_progress(step, examples_per_second);
 }
 
+void TaskServer::set_details(std::function<std::map<std::string, std::string>()> details) {
+  impl_->plane.set_details(std::move(details));
+}
+
 void TaskServer::check() const {
   impl_->plane.check();
 }

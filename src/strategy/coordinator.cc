@@ -105,6 +105,12 @@ struct ClusterCoordinator::Impl {
                                          what, host.worker_name(host.worker())));
   }
 
+  // Workers wait for the chief to give the variables their first values.
+  void begin() {
+    if (std::exchange(begun, true)) return;
+    strategy.impl().settle_variables();
+  }
+
   static void check_name(const char* what, const std::string& name, bool taken) {
     if (name.empty() || name.size() > internal::ps::kLongestFunctionName) {
       throw InvalidArgument(fmt::format("the name of a {} has {} bytes: expected 1 to {}", what, name.size(),
@@ -165,6 +171,7 @@ struct ClusterCoordinator::Impl {
   internal::ClosureHost& host;
   const ClusterCoordinatorOptions options;
   const int exceptions_before;
+  bool begun = false;
   std::map<std::string, Function, std::less<>> functions;
   std::map<std::string, PerWorkerDataset> datasets;
   std::optional<internal::ps::ClosureDispatcher> dispatcher;  // the coordinator's
@@ -214,6 +221,7 @@ void ClusterCoordinator::serve() {
 RemoteValue ClusterCoordinator::schedule(const std::string& function, const Values& arguments) {
   auto& dispatcher = impl_->as_coordinator("schedule");
   impl_->function(function);
+  impl_->begin();
   const std::string bytes = internal::encode_values(fmt::format("argument of \"{}\":", function), arguments);
   return RemoteValue(std::make_shared<const RemoteValue::Impl>(
       RemoteValue::Impl{dispatcher.schedule(function, bytes), function}));

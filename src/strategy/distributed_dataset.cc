@@ -37,8 +37,8 @@ DistributedDataset Strategy::distribute(const Dataset& dataset, IterateOptions o
   if (in_sync || !part.global_batches) impl_->log_once(part.line);
   if (!in_sync) {
     // A step is one worker's: each has batches of its own.
-    impl_->log_once(fmt::format("input: worker {} of {} takes every {}th batch, from number {} on", worker, workers,
-                                workers, worker));
+    impl_->log_once(fmt::format("input: worker {} of {} takes every {}th batch, from number {} on", worker,
+                                workers, workers, worker));
     const Dataset own = part.global_batches ? part.dataset.shard(workers, worker) : part.dataset;
     return DistributedDataset(impl_, own.iterate(options), Holds::kOwnBatches);
   }

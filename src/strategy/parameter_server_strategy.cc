@@ -10,6 +10,7 @@
 #include "strategy/ps_session.h"
 #include "strategy/ps_updater.h"
 #include "strategy/strategy_impl.h"
+#include "strategy/task_group.h"
 #include "strategy/worker_share.h"
 #include "tandem/error.h"
 
@@ -37,7 +38,7 @@ ResolvedCluster cluster_of(const ParameterServerOptions& options) {
                     kPsClass));
   }
   const int servers = resolved.cluster.has_job("ps") ? resolved.cluster.num_tasks("ps") : 0;
-  if (servers == 0 || computing_tasks(resolved.cluster).empty()) {
+  if (servers == 0 || training_tasks(resolved.cluster).empty()) {
     throw InvalidArgument(fmt::format(
         "{} needs at least one ps and one worker: the cluster has the jobs {}; without ps tasks use "
         "multi_worker_mirrored",
@@ -112,11 +113,18 @@ class PsStrategyImpl final : public StrategyImpl {
                             .ps_outage = options_.ps_outage});
   }
 
+  void settle_variables() override {
+    ask_late_binders();
+    StrategyImpl::settle_variables();
+  }
+
   void end_training() override {
     session_->end_round(options_.worker_patience);
     steps_before_ = session_->step();
   }
   std::int64_t steps_before() const override { return steps_before_; }
+
+  ClosureHost* closure_host() override { return session_->has_chief_job() ? session_.get() : nullptr; }
 
  private:
   static std::int64_t rows_of(const DistributedBatch& batch) {
@@ -161,8 +169,8 @@ std::shared_ptr<StrategyImpl> make_impl(const ParameterServerOptions& options) {
   std::unique_ptr<PsThread> own_ps;
   if (options.also_ps) own_ps = std::make_unique<PsThread>(resolved.cluster, task.index, options);
   auto session = std::make_shared<PsSession>(resolved.cluster, task, server_options(options));
-  setup.workers = session->num_workers();
-  setup.worker = session->worker();
+  setup.workers = session->num_computing();
+  setup.worker = session->number();
   setup.workers_in_sync = options.service.max_staleness == 0;
   if (!setup.seed) {
     setup.seed = session->common_seed();

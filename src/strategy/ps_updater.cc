@@ -35,7 +35,7 @@ class PsUpdater final : public Updater, private VariableHome {
         layout_(buffers_, {.num_ps = session_->num_ps(),
                            .ps_strategy = options.ps_strategy,
                            .partitioner = options.partitioner}) {
-    if (global_clipnorm_ > 0 && options.workers_in_sync && session_->num_workers() > 1) {
+    if (global_clipnorm_ > 0 && options.workers_in_sync && session_->num_computing() > 1) {
       throw InvalidArgument(
           "global_clipnorm is of all workers' gradients, which with max_staleness 0 no worker knows: use "
           "another "
@@ -141,8 +141,8 @@ void PsUpdater::tell_plan() const {
   }
 }
 
-// The chief gives its values, unless the ps tasks have some already; everybody then has theirs. Whether they are
-// those of before.
+// The chief gives its values, unless the ps tasks have some already; everybody then has theirs. Whether they
+// are those of before.
 bool PsUpdater::begin() {
   begun_ = true;
   bool mine = false;
@@ -183,6 +183,7 @@ void PsUpdater::fetch() {
   // For no step in particular: as it is now.
   arriving_ = pull(0);
   settle();
+  count_steps(static_cast<std::int64_t>(client_->global_step()));
 }
 
 void PsUpdater::store() {
@@ -233,8 +234,8 @@ void PsUpdater::reduce(int replica) {
 
 // On replica 0's thread, while the others wait.
 void PsUpdater::push() {
-  // The first step of a custom loop whose optimizer was not bound before. Gradients of values that are not those of
-  // the ps tasks are of no use: this step only brings them.
+  // The first step of a custom loop whose optimizer was not bound before. Gradients of values that are not
+  // those of the ps tasks are of no use: this step only brings them.
   if (!begun_ && !begin()) return;
   if (global_clipnorm_ > 0) {
     double all = 0;
@@ -252,8 +253,10 @@ void PsUpdater::push() {
       gradients.push_back({.shard = shard, .values = layout_.bytes(sums_, shard)});
     }
   }
-  const ps::PsOutcome outcome =
-      client_->push_async({.step = step_, .learning_rate = learning_rate()}, gradients).wait(kAnswerPatience);
+  ps::PushOrder order = session_->next_push();
+  order.step = step_;
+  order.learning_rate = learning_rate();
+  const ps::PsOutcome outcome = client_->push_async(order, gradients).wait(kAnswerPatience);
   if (outcome.status == ps::Status::kRejected && rejected_++ == 0) {
     log_warning("{}: gradients that are not finite were left out ({}); more may be, without a word",
                 session_->name(), outcome.message);

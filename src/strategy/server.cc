@@ -6,6 +6,7 @@
 #include "base/net.h"
 #include "ps/ps_service.h"
 #include "strategy/ps_session.h"
+#include "strategy/task_group.h"
 #include "strategy/torch_shard_store.h"
 #include "tandem/error.h"
 
@@ -52,7 +53,7 @@ struct Server::Service {
                                          .cluster_id = cluster.id(),
                                          .key = key,
                                          .encrypt = server.security.mode == "tls",
-                                         .workers = static_cast<int>(computing_tasks(cluster).size()),
+                                         .workers = static_cast<int>(training_tasks(cluster).size()),
                                          .reject_not_finite = options.reject_not_finite,
                                          .snapshot_every = options.snapshot_interval,
                                          .snapshot_updates = options.snapshot_updates};
@@ -111,10 +112,12 @@ void Server::join() {
            service.counters().resumed
                ? fmt::format(", from a snapshot with {} updates", service.counters().updates)
                : "");
+  set_details([&service] { return ps::details_of(service.counters()); });
   while (!service.join(kJoinPoll)) {
     const ps::PsCounters counters = service.counters();
     set_progress(static_cast<std::int64_t>(counters.updates), 0);
   }
+  set_details({});
   const ps::PsCounters counters = service.counters();
   log_info("{}: the training is over after {} updates and {} pulls of {} bytes of variables", task().name(),
            counters.updates, counters.pulls, counters.bytes);

@@ -69,7 +69,7 @@ void StrategyImpl::run(const std::function<void(ReplicaContext&)>& fn, const Dis
         fmt::format("the batch has {} pieces for {} replicas: it was distributed by another strategy",
                     batch->size(), num_local_replicas()));
   }
-  for (const auto& each : variables()) each->settle();
+  settle_variables();
   const auto step = static_cast<std::uint64_t>(step_);
   // Workers that are not in sync draw numbers of their own all the same.
   const auto random_replica = static_cast<std::uint64_t>(input_pipeline() * num_local_replicas());
@@ -199,6 +199,10 @@ std::unique_ptr<Updater> StrategyImpl::make_updater(std::shared_ptr<Variables> v
 
 MeetingPlace StrategyImpl::meeting_place() {
   return {meeting(), cross_device_ops(), setup_.tasks.get()};
+}
+
+void StrategyImpl::settle_variables() {
+  for (const auto& each : variables()) each->settle();
 }
 
 void StrategyImpl::add_variables(const std::shared_ptr<Variables>& variables) {

@@ -125,6 +125,13 @@ class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
   // What a ClusterCoordinator stands on; null for a strategy that has none.
   virtual ClosureHost* closure_host() { return nullptr; }
 
+  // Something that waits for the only model there will be, and returns true when it waits no more. Where steps
+  // begin with values from elsewhere it is asked before each, so that already a custom loop's first one does.
+  void add_late_binder(std::function<bool()> binder) { late_binders_.push_back(std::move(binder)); }
+
+  // Every copy of every variable holds what a step is to begin with.
+  virtual void settle_variables();
+
   // A training has come to its end on this task. Where tasks are not in step, the chief waits for the others.
   virtual void end_training() {}
   // Steps of trainings before this one, where steps are counted by all tasks together; see
@@ -138,6 +145,9 @@ class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
 
  protected:
   MeetingPlace meeting_place();
+  void ask_late_binders() {
+    std::erase_if(late_binders_, [](const auto& binder) { return binder(); });
+  }
 
  private:
   void check_all_replicas_meet(const char* what) const;
@@ -151,6 +161,7 @@ class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
   std::vector<const void*> laid_;  // by replica, in merge()
   std::shared_ptr<void> merged_;
   std::vector<std::weak_ptr<Variables>> variables_;
+  std::vector<std::function<bool()>> late_binders_;
 };
 
 }  // namespace tandem::internal

@@ -74,6 +74,7 @@ class Variables {
 
   // Null, at first: they live here. It must outlive its stay.
   void set_home(VariableHome* home) { home_ = home; }
+  bool has_home() const { return home_ != nullptr; }
   void settle() {
     if (home_) home_->settle();
   }

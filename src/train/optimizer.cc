@@ -40,7 +40,18 @@ void step(Optimizer::Binding& binding, ReplicaContext& replica, const at::Tensor
 }  // namespace
 
 Optimizer::Optimizer(internal::OptimizerSpec spec, double learning_rate)
-    : binding_(std::make_shared<Binding>(Binding{std::move(spec), learning_rate})) {}
+    : binding_(std::make_shared<Binding>(Binding{std::move(spec), learning_rate})) {
+  if (!has_strategy()) return;
+  internal::StrategyImpl& strategy = get_strategy().impl();
+  strategy.add_late_binder([weak = std::weak_ptr(binding_), &strategy] {
+    const auto binding = weak.lock();
+    if (!binding || binding->updater) return true;
+    const auto all = strategy.variables();
+    if (all.size() != 1 || all.front()->has_home()) return false;
+    binding->bind(strategy, all.front());
+    return true;
+  });
+}
 
 void Optimizer::minimize(ReplicaContext& replica, const at::Tensor& loss) {
   step(*binding_, replica, loss, only_variables(replica.strategy()));

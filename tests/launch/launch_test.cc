@@ -10,8 +10,8 @@
 #include <set>
 #include <sstream>
 
-#include "support/running_program.h"
 #include "support/process.h"
+#include "support/running_program.h"
 #include "support/temp_folder.h"
 
 namespace tandem {
@@ -180,6 +180,37 @@ TEST_F(Launch, FailsWhenAHelperFails) {
   const ProcessResult late =
       launch({"-n", "1", "--evaluator"}, R"([ "$me" = worker:0 ] && exit 0; sleep 0.2; exit 8)");
   EXPECT_EQ(late.exit_code, 8) << late.err;
+}
+
+TEST_F(Launch, KeepsGoingWithoutAWorkerThatDies) {
+  const std::string script =
+      R"([ "$me" = worker:1 ] && kill -KILL $$; [ "$me" = worker:2 ] && exit 75; sleep 0.3; echo bye)";
+  const ProcessResult result = launch({"-n", "4", "--ps", "1", "--keep_going", "--grace", "20"}, script);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(sorted_lines(result.out),
+            (std::set<std::string>{"[worker:0] bye", "[worker:3] bye", "[ps:0] bye"}));
+  EXPECT_NE(result.err.find("tandem: worker:1 was killed by SIGKILL after "), std::string::npos)
+      << result.err;
+  EXPECT_NE(result.err.find("tandem: worker:2 exited with 75 after "), std::string::npos) << result.err;
+  EXPECT_EQ(lines_of(result.err).size(), 2u) << result.err;
+  for (const auto& line : lines_of(result.err)) {
+    EXPECT_TRUE(line.ends_with(" s: the others go on without it")) << line;
+  }
+  EXPECT_NE(launch({"-n", "3", "--ps", "1", "--grace", "20"}, script).exit_code, 0) << "without the flag";
+}
+
+TEST_F(Launch, DoesNotKeepGoingWithoutTheChiefOrAPs) {
+  const std::vector<std::string> flags{"-n", "2", "--ps", "1", "--keep_going", "--grace", "0.1"};
+  EXPECT_EQ(launch(flags, R"([ "$me" = worker:0 ] && kill -KILL $$; exec sleep 60)").exit_code, 137);
+  EXPECT_EQ(launch(flags, R"([ "$me" = ps:0 ] && kill -KILL $$; exec sleep 60)").exit_code, 137);
+  EXPECT_EQ(launch(flags, R"([ "$me" = worker:1 ] && exit 3; exec sleep 60)").exit_code, 3)
+      << "that is an error of its own";
+  const ProcessResult with_chief = launch({"-n", "1", "--chief", "--ps", "1", "--keep_going"},
+                                          R"([ "$me" = worker:0 ] && kill -KILL $$; sleep 0.2)");
+  EXPECT_EQ(with_chief.exit_code, 0) << with_chief.err;
+  const ProcessResult without_ps = launch({"-n", "2", "--keep_going"}, "true");
+  EXPECT_EQ(without_ps.exit_code, 2);
+  EXPECT_NE(without_ps.err.find("--keep_going needs --ps"), std::string::npos) << without_ps.err;
 }
 
 TEST_F(Launch, PassesSignalsOn) {

@@ -214,7 +214,6 @@ void counts(const Flags& flags) {
       optimizer.minimize(replica, -model.on(replica)(torch::ones({1})), model);
     });
     ++pushed;
-    if (step == 0 && !strategy.is_chief()) --pushed;  // it brought the values
     say("pushed", static_cast<double>(pushed));
     if (flags.pause_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(flags.pause_ms));
   }
@@ -226,6 +225,49 @@ void counts(const Flags& flags) {
   }
   say("least", least);
   say("most", most);
+}
+
+// The chief schedules, the workers push; one of them may be killed meanwhile.
+void coordinates(const Flags& flags) {
+  const ParameterServerStrategy strategy(options_of(flags));
+  auto optimizer = strategy.scope([] { return optimizers::SGD({.learning_rate = 1}); });
+  Model model = strategy.scope([&] { return Model([&] { return Counter(flags.width); }, {.seed = 3}); });
+  ClusterCoordinator coordinator(strategy);
+  coordinator.add_function("add", [&](ClosureContext& context, const Values& arguments) {
+    strategy.run([&](ReplicaContext& replica) {
+      optimizer.minimize(replica, -model.on(replica)(torch::ones({1})), model);
+    });
+    const DistributedBatch batch = context.next("numbers");
+    std::this_thread::sleep_for(std::chrono::milliseconds(flags.pause_ms));
+    return Values{arguments[0] * 2, batch[0].x.tensor()};
+  });
+  coordinator.add_function("fail", [&](ClosureContext& context, const Values&) -> Values {
+    throw InvalidArgument(fmt::format("no such thing on worker {}", context.worker()));
+  });
+  coordinator.create_per_worker_dataset("numbers", [](const InputContext& context) {
+    return Dataset::from_tensors(at::full({10, 1}, context.input_pipeline_id)).batch(1).repeat();
+  });
+  if (!coordinator.is_coordinator()) return coordinator.serve();
+  std::vector<RemoteValue> values;
+  for (std::int64_t i = 0; i < flags.steps; ++i)
+    values.push_back(coordinator.schedule("add", {at::scalar_tensor(i)}));
+  say("scheduled", static_cast<double>(flags.steps));
+  coordinator.join();
+  std::int64_t right = 0;
+  for (std::int64_t i = 0; i < flags.steps; ++i) {
+    right += values[static_cast<std::size_t>(i)].fetch()[0].item<std::int64_t>() == 2 * i;
+  }
+  say("right", static_cast<double>(right));
+  for (const auto& [name, value] : model.values()) {
+    say("least_" + name, value.min().item<double>());
+    say("most_" + name, value.max().item<double>());
+  }
+  coordinator.schedule("fail");
+  try {
+    coordinator.join();
+  } catch (const InvalidArgument& error) {
+    say("error", error.what());
+  }
 }
 
 // What is saved under parameter servers goes on elsewhere, and the reverse.
@@ -259,10 +301,13 @@ void saves(const Flags& flags) {
 }
 
 void run(const Flags& flags) {
-  static const std::map<std::string, void (*)(const Flags&)> scenarios{
-      {"one_worker", one_worker}, {"one_worker_mixed", one_worker_mixed},
-      {"in_step", in_step},       {"learns", learns},
-      {"counts", counts},         {"saves", saves}};
+  static const std::map<std::string, void (*)(const Flags&)> scenarios{{"one_worker", one_worker},
+                                                                       {"one_worker_mixed", one_worker_mixed},
+                                                                       {"in_step", in_step},
+                                                                       {"learns", learns},
+                                                                       {"counts", counts},
+                                                                       {"coordinates", coordinates},
+                                                                       {"saves", saves}};
   if (ParameterServerStrategy::serve(options_of(flags))) return;
   scenarios.at(flags.scenario)(flags);
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <random>
 #include <sstream>
+#include <thread>
 
 #include "base/ports.h"
 #include "support/running_program.h"
@@ -34,8 +35,10 @@ std::map<std::string, std::string> figures_of(const std::string& out) {
 // ps and worker tasks on ports of this machine.
 class PsCluster {
  public:
-  PsCluster(int servers, int workers, const std::string& scenario, Flags flags = {})
-      : ports_(internal::ReservedPorts::choose("127.0.0.1", servers + workers)),
+  // With `chief` the first of the workers is a task of that job.
+  PsCluster(int servers, int workers, const std::string& scenario, Flags flags = {}, bool chief = false)
+      : chief_(chief),
+        ports_(internal::ReservedPorts::choose("127.0.0.1", servers + workers)),
         scenario_(scenario),
         flags_(std::move(flags)),
         servers_(static_cast<std::size_t>(servers)),
@@ -49,12 +52,17 @@ class PsCluster {
       return list;
     };
     std::ofstream(folder_.file("cluster.json"))
-        << fmt::format(R"({{"cluster": {{"ps": [{}], "worker": [{}]}}}})", addresses(0, servers),
-                       addresses(servers, workers));
+        << fmt::format(R"({{"cluster": {{"ps": [{}], {} "worker": [{}]}}}})", addresses(0, servers),
+                       chief ? fmt::format("\"chief\": [{}],", addresses(servers, 1)) : "",
+                       addresses(servers + chief, workers - chief));
   }
 
-  void start_ps(int index) { start("ps", index, servers_, {}); }
-  void start_worker(int index, const Flags& more = {}) { start("worker", index, workers_, more); }
+  void start_ps(int index) { start("ps", index, servers_[static_cast<std::size_t>(index)], {}); }
+  void start_worker(int index, const Flags& more = {}) {
+    const bool is_chief = chief_ && index == 0;
+    start(is_chief ? "chief" : "worker", is_chief ? 0 : index - chief_,
+          workers_[static_cast<std::size_t>(index)], more);
+  }
   void start_all() {
     for (std::size_t i = 0; i < servers_.size(); ++i) start_ps(static_cast<int>(i));
     for (std::size_t i = 0; i < workers_.size(); ++i) start_worker(static_cast<int>(i));
@@ -67,7 +75,7 @@ class PsCluster {
   void expect_done(int seconds = 100) {
     for (auto* tasks : {&workers_, &servers_}) {
       for (auto& task : *tasks) {
-        if (!task) continue;
+        if (!task || task->id() < 0) continue;
         EXPECT_EQ(task->wait(seconds), 0) << out();
       }
     }
@@ -96,7 +104,7 @@ class PsCluster {
  private:
   using Tasks = std::vector<std::unique_ptr<RunningProgram>>;
 
-  void start(const std::string& type, int index, Tasks& tasks, const Flags& more) {
+  void start(const std::string& type, int index, std::unique_ptr<RunningProgram>& task, const Flags& more) {
     Flags command{TANDEM_BIN "/parameter_server_task",
                   scenario_,
                   "--cluster_file",
@@ -107,9 +115,10 @@ class PsCluster {
                   std::to_string(index)};
     command.insert(command.end(), flags_.begin(), flags_.end());
     command.insert(command.end(), more.begin(), more.end());
-    tasks[static_cast<std::size_t>(index)] = std::make_unique<RunningProgram>(command);
+    task = std::make_unique<RunningProgram>(command);
   }
 
+  const bool chief_;
   TempFolder folder_;
   internal::ReservedPorts ports_;
   std::string scenario_;
@@ -167,7 +176,7 @@ TEST(ParameterServer, ACustomLoopPushesEveryStepOnce) {
   tasks.start_all();
   tasks.expect_done();
   const double pushed = tasks.number(0, "pushed") + tasks.number(1, "pushed");
-  EXPECT_EQ(pushed, 79);
+  EXPECT_EQ(pushed, 80);
   EXPECT_LE(tasks.number(0, "most"), pushed) << tasks.out();
   EXPECT_LE(tasks.number(1, "most"), pushed) << tasks.out();
   EXPECT_EQ(std::max(tasks.number(0, "least"), tasks.number(1, "least")), pushed) << tasks.out();
@@ -244,6 +253,35 @@ TEST_P(ParameterServerKills, NoUpdateCountsTwiceAndTheTrainingEnds) {
 
 INSTANTIATE_TEST_SUITE_P(Of, ParameterServerKills, testing::Values("Worker", "Ps"),
                          [](const auto& info) { return info.param; });
+
+TEST(ParameterServer, ACoordinatorSeesNothingOfAWorkersDeathAndEveryClosureCountsOnce) {
+  const char* dose = std::getenv("TANDEM_PS_STRATEGY_KILLS");
+  const int kills = dose ? std::atoi(dose) : 2;
+  const int closures = 100 + 100 * kills;
+  PsCluster tasks(2, 4, "coordinates", {"--steps", std::to_string(closures), "--pause_ms", "5"},
+                  /*chief=*/true);
+  tasks.start_all();
+  tasks.worker(0).wait_for("scheduled");
+  std::mt19937 random(5);
+  for (int kill = 0; kill < kills; ++kill) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 400));  // any moment will do
+    const int victim = 1 + static_cast<int>(random() % 3);
+    tasks.worker(victim).send(SIGKILL);
+    tasks.worker(victim).wait();
+    tasks.start_worker(victim);
+  }
+  EXPECT_EQ(tasks.worker(0).wait(100), 0) << tasks.out();
+  EXPECT_EQ(tasks.number(0, "right"), closures) << tasks.out();
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(tasks.number(0, fmt::format("least_w{}", i)), closures) << tasks.out();
+    EXPECT_EQ(tasks.number(0, fmt::format("most_w{}", i)), closures) << tasks.out();
+  }
+  EXPECT_NE(tasks.text(0, "error").find("worker:"), std::string::npos) << tasks.text(0, "error");
+  EXPECT_NE(tasks.text(0, "error").find("no such thing on worker"), std::string::npos)
+      << tasks.text(0, "error");
+  // A worker that came back too late waits for parameter servers that are gone.
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(tasks.ps(i).wait(), 0) << tasks.out();
+}
 
 TEST(ParameterServer, AWorkerOfAnotherModelIsToldSoAndDisturbsNobody) {
   PsCluster tasks(1, 2, "counts", {"--steps", "60", "--pause_ms", "50"});

@@ -1,6 +1,7 @@
 // Parameter servers and workers that come late, go, come back elsewhere, or are done.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <mutex>
 
 #include "base/log.h"
@@ -68,6 +69,38 @@ TEST(PsClient, SaysWhatIsMissingToFindAPs) {
   EXPECT_TRUE(message.starts_with("ps 0 has not come for ")) << message;
   EXPECT_NE(message.find("(ps 0 has not joined the cluster)"), std::string::npos) << message;
   EXPECT_GT(directory.asked, 1);
+}
+
+TEST(PsClient, CountsALostUpdateOnceHoweverOftenThePsDies) {
+  const PlacementPlan plan = counting_plan(1);
+  const TempFolder folder;
+  PsServiceOptions options{
+      .snapshot_folder = folder.file("first"), .snapshot_every = 1h, .snapshot_updates = 1000};
+  auto servers = std::make_unique<Servers>(1, options);
+  auto chief = servers->chief(plan);
+  // As the disk is after a sudden death: with the first snapshot alone.
+  const auto kept = [&](const std::string& name) {
+    std::filesystem::copy(folder.file("first"), folder.file(name), std::filesystem::copy_options::recursive);
+    return folder.file(name);
+  };
+  const std::string second = kept("second");
+  const std::string third = kept("third");
+  const std::vector<float> ones(kCountingElements, 1.0f);
+  const Gradient gradient{.shard = 0, .values = bytes_of(ones)};
+  const auto push = [&](std::uint64_t step) {
+    chief->push_async({.step = step}, std::span(&gradient, 1)).wait(5s);
+  };
+  options.port = servers->services[0]->port();
+  for (std::uint64_t step = 0; step < 3; ++step) push(step);
+  for (const std::string& snapshot : {second, third}) {
+    servers.reset();
+    options.snapshot_folder = snapshot;
+    servers = std::make_unique<Servers>(1, options);
+    push(snapshot == second ? 3 : 4);
+    EXPECT_EQ(chief->lost_updates(), snapshot == second ? 3u : 4u);
+  }
+  EXPECT_EQ(chief->lost_updates(0), 4u);
+  EXPECT_EQ(servers->stores[0]->updates(0), 1);
 }
 
 TEST(PsClient, DoesNotMindAPsThatIsGoneWhenItHasFinished) {

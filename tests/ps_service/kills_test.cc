@@ -12,6 +12,7 @@
 #include "ps/ps_client.h"
 #include "ps_service/counting_model.h"
 #include "ps_service/counting_store.h"
+#include "support/peak_memory.h"
 #include "support/running_program.h"
 #include "support/temp_folder.h"
 
@@ -153,16 +154,6 @@ TEST(PsKills, AfterAPsDiesTheSumsLackExactlyWhatIsReportedAsLost) {
     }
   }
   fmt::print("{} kills, {} updates of a shard reported as lost\n", kills, all_lost);
-}
-
-// Bytes, the most that the process ever had in memory.
-std::uint64_t peak_memory(pid_t process) {
-  std::ifstream status(fmt::format("/proc/{}/status", process));
-  for (std::string word; status >> word;) {
-    std::uint64_t kilobytes = 0;
-    if (word == "VmHWM:" && status >> kilobytes) return kilobytes << 10;
-  }
-  return 0;
 }
 
 class PsMemory : public testing::TestWithParam<int> {};

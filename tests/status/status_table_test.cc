@@ -64,6 +64,37 @@ TEST(StatusTable, ShowsNothingThatATerminalObeys) {
   EXPECT_TRUE(text_table(cluster, {}).starts_with("TASK"));
 }
 
+TEST(StatusTable, ShowsWhatThePsTasksSayOfThemselves) {
+  const ClusterSpec cluster({{"worker", {"b:1"}}, {"ps", {"p:1", "p:2", "p:3", "p:4"}}});
+  const PsTable ps{
+      {{"ps", 0},
+       {.details = {{"ready", "true"},
+                    {"shards", "12"},
+                    {"bytes", "104857600"},
+                    {"workers", "3"},
+                    {"pushes_per_second", "41.25"},
+                    {"global_step", "1200"},
+                    {"staleness", "[60,38,0,2]"}}}},
+      {{"ps", 1}, {.failure = "Connection\nrefused"}},
+      {{"ps", 2}, {.details = {{"ready", "false"}}}},
+      {{"ps", 3},
+       {.details = {{"ready", "true"}, {"shards", "-1"}, {"bytes", "\x1b[2J"}, {"staleness", "[[[[1"}}}}};
+  const std::string text = text_table(cluster, told_by("worker", 0), ps);
+  EXPECT_EQ(text.substr(text.find("\n\n") + 2),
+            "PS    SHARDS     MB  WORKERS  PUSHES/S  GLOBAL STEP  STALENESS\n"
+            "ps:0      12  104.9        3      41.2         1200  0: 60 %, 1: 38 %, 3+: 2 %\n"
+            "ps:1       -      -        -         -            -  no answer: Connection?refused\n"
+            "ps:2       -      -        -         -            -  waits for the chief\n"
+            "ps:3       -      -        -         -            -  -\n");
+  const auto json = nlohmann::json::parse(json_table(cluster, told_by("worker", 0), ps));
+  EXPECT_EQ(json["ps"].size(), 4u);
+  EXPECT_EQ(json["ps"][0]["task"], "ps:0");
+  EXPECT_EQ(json["ps"][0]["bytes"], 104857600);
+  EXPECT_EQ(json["ps"][0]["staleness"], nlohmann::json::parse("[60,38,0,2]"));
+  EXPECT_EQ(json["ps"][1]["failure"], "Connection\nrefused");
+  EXPECT_FALSE(nlohmann::json::parse(json_table(cluster, told_by("worker", 0))).contains("ps"));
+}
+
 TEST(StatusTable, KnowsTheEnd) {
   rpc::Table table = told_by("worker", 0);
   EXPECT_FALSE(tells_the_end(table));

@@ -2,7 +2,8 @@
 
 All train ResNet-20 on a fixed batch in memory, two replicas with one thread each. By default tandem's and
 TensorFlow's are in one process (TensorFlow: two inter-op threads, one intra-op); with --multi_worker each replica is
-a worker, in a process of its own. Each contestant is a worker (compare_worker.py tells what they speak) that sleeps
+a worker, in a process of its own; with --parameter_server the variables are in a third process, and nobody waits for
+the other. Each contestant is a worker (compare_worker.py tells what they speak) that sleeps
 until it is its turn. They take turns in short rounds, so the ratios hold on a machine that is not quite idle, where images/s do
 not. A rate is the median over the rounds; a ratio is the median of the ratios within each round, with the
 bounds of their middle half beside it.
@@ -36,6 +37,7 @@ LAST_WORDS_SECONDS = 10  # for a worker to end by itself
 
 TANDEM, LOCKSTEP, DDP, TENSORFLOW = "tandem", "lockstep", "ddp", "tensorflow"
 WORKERS, APART, TENSORFLOW_WORKERS = "workers", "apart", "tensorflow_workers"
+PS, TENSORFLOW_PS = "ps", "tensorflow_ps"
 TITLES = {
     TANDEM: "tandem, MirroredStrategy",
     LOCKSTEP: "tandem, replicas that exchange nothing",
@@ -44,9 +46,12 @@ TITLES = {
     DDP: "PyTorch, DDP over Gloo",
     TENSORFLOW: "TensorFlow, MirroredStrategy",
     TENSORFLOW_WORKERS: "TensorFlow, MultiWorkerMirroredStrategy",
+    PS: "tandem, ParameterServerStrategy",
+    TENSORFLOW_PS: "TensorFlow, ParameterServerStrategy",
 }
 IN_ONE_PROCESS = (TANDEM, LOCKSTEP, DDP, TENSORFLOW)
 WORKER_PROCESSES = (WORKERS, APART, DDP, TENSORFLOW_WORKERS)
+PARAMETER_SERVERS = (PS, APART, TENSORFLOW_PS)
 RATIOS = (
     (TANDEM, DDP),
     (TANDEM, TENSORFLOW),
@@ -56,6 +61,8 @@ RATIOS = (
     (WORKERS, TENSORFLOW_WORKERS),
     (WORKERS, APART),
     (DDP, APART),
+    (PS, TENSORFLOW_PS),
+    (PS, APART),
 )
 BARS = {  # at least, by images per replica
     128: {
@@ -64,6 +71,7 @@ BARS = {  # at least, by images per replica
         (WORKERS, DDP): 0.95,
         (WORKERS, TENSORFLOW_WORKERS): 3,
         (WORKERS, APART): 0.95,
+        (PS, TENSORFLOW_PS): 3,
     },
     16: {
         (TANDEM, DDP): 1.1,
@@ -71,6 +79,7 @@ BARS = {  # at least, by images per replica
         (WORKERS, DDP): 1.1,
         (WORKERS, TENSORFLOW_WORKERS): 3,
         (WORKERS, APART): 0.88,
+        (PS, TENSORFLOW_PS): 3,
     },
 }
 
@@ -140,7 +149,7 @@ class Process:
 
 
 class Contestant:
-    """One or two worker processes that are told the same and measured together."""
+    """Worker processes that are told the same and measured together, and those that only serve them."""
 
     def __init__(self, name, folder):
         self.name = name
@@ -148,10 +157,12 @@ class Contestant:
         self.processes = []
         for rank, (command, environment) in enumerate(commands(name, folder)):
             self.processes.append(Process(command, environment, folder / f"{name}_{rank}.log"))
+        # Those that are asked come first.
+        self.asked = self.processes[: {PS: REPLICAS, TENSORFLOW_PS: 1}.get(name)]
 
     def read(self):
         deadline = time.monotonic() + SILENCE_SECONDS
-        return [process.read(deadline) for process in self.processes]
+        return [process.read(deadline) for process in self.asked]
 
     def wait_until_ready(self):
         self.version = self.read()[0]
@@ -159,7 +170,7 @@ class Contestant:
     def images_per_second(self, rows):
         """Of one turn; the slower process counts."""
         steps = STEPS[rows]
-        for process in self.processes:
+        for process in self.asked:
             process.write(f"{rows} {steps}")
         answers = self.read()
         try:
@@ -186,11 +197,18 @@ def commands(name, folder):
     if name == APART:
         return [([PROGRAM, "--step_worker", "alone"], {})] * REPLICAS
     if name == WORKERS:
-        return [([PROGRAM, "--step_worker", "multi_worker"], config) for config in worker_configs()]
+        return [([PROGRAM, "--step_worker", "multi_worker"], config) for config in task_configs(worker=REPLICAS)]
+    if name == PS:
+        configs = task_configs(worker=REPLICAS, ps=1)
+        return [([PROGRAM, "--step_worker", "parameter_server"], config) for config in configs]
     if name == TENSORFLOW:
         return [([sys.executable, BENCH / "compare_tensorflow.py"], {})]
     if name == TENSORFLOW_WORKERS:
-        return [([sys.executable, BENCH / "compare_tensorflow.py", "--worker"], config) for config in worker_configs()]
+        configs = task_configs(worker=REPLICAS)
+        return [([sys.executable, BENCH / "compare_tensorflow.py", "--worker"], config) for config in configs]
+    if name == TENSORFLOW_PS:
+        configs = task_configs(chief=1, worker=REPLICAS, ps=1)
+        return [([sys.executable, BENCH / "compare_tensorflow.py", "--parameter_server"], config) for config in configs]
     on_loopback = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     return [
         ([sys.executable, BENCH / "compare_ddp.py", rank, folder / "ddp_store"], on_loopback)
@@ -198,15 +216,16 @@ def commands(name, folder):
     ]
 
 
-def worker_configs():
-    """TF_CONFIG for each of the workers, on ports that are free now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(REPLICAS)]
-    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
+def task_configs(**jobs):
+    """TF_CONFIG for each task of a cluster with so many tasks of each job, on ports that are free now."""
+    tasks = [(job, index) for job, count in jobs.items() for index in range(count)]
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in tasks]
+    cluster = {job: [] for job in jobs}
+    for (job, _), each in zip(tasks, sockets):
+        cluster[job].append(f"127.0.0.1:{each.getsockname()[1]}")
         each.close()
     return [
-        {"TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})}
-        for index in range(REPLICAS)
+        {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": job, "index": index}})} for job, index in tasks
     ]
 
 
@@ -332,7 +351,9 @@ def parse_flags():
     )
     parser.add_argument("--rounds", type=positive, default=45, help="turns of each; more are more exact (%(default)s)")
     parser.add_argument("--only", choices=[DDP, TENSORFLOW], help="compare with this one alone")
-    parser.add_argument("--multi_worker", action="store_true", help="a process for each replica")
+    tasks = parser.add_mutually_exclusive_group()
+    tasks.add_argument("--multi_worker", action="store_true", help="a process for each replica")
+    tasks.add_argument("--parameter_server", action="store_true", help="two workers and a ps, each a process")
     parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)  # the flags, and do nothing
     # One line, as tandem's programs have it.
     parser.error = lambda message: parser.exit(2, f"compare: {message}\n")
@@ -346,8 +367,12 @@ def main():
     # As Ctrl-C does: out through the `finally` that ends the workers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     load = os.getloadavg()[0]  # before they all warm up
-    names = WORKER_PROCESSES if flags.multi_worker else IN_ONE_PROCESS
-    without = {DDP: (TENSORFLOW, TENSORFLOW_WORKERS), TENSORFLOW: (DDP,), None: ()}[flags.only]
+    names = IN_ONE_PROCESS
+    if flags.multi_worker:
+        names = WORKER_PROCESSES
+    if flags.parameter_server:
+        names = PARAMETER_SERVERS
+    without = {DDP: (TENSORFLOW, TENSORFLOW_WORKERS, TENSORFLOW_PS), TENSORFLOW: (DDP,), None: ()}[flags.only]
     names = [name for name in names if name not in without]
     with tempfile.TemporaryDirectory(prefix="tandem_compare_") as folder:
         field = Field(names, pathlib.Path(folder))

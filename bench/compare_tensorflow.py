@@ -1,6 +1,6 @@
-"""TensorFlow's MirroredStrategy on two logical CPU devices, or one of two workers, for bench/compare.
+"""TensorFlow's MirroredStrategy on two logical CPU devices, or one task of several, for bench/compare.
 
-    compare_tensorflow.py [--worker]     (a worker is told by TF_CONFIG which one it is)
+    compare_tensorflow.py [--worker | --parameter_server]     (TF_CONFIG says which of the tasks it is)
 
 Trains the network of src/models/resnet.cc in Keras's functional API with the optimizer and the kind of batch
 of bench/step_speed.cc. Protocol: see compare_worker.py.
@@ -8,6 +8,9 @@ of bench/step_speed.cc. Protocol: see compare_worker.py.
 Threads: both logical devices share one pool of inter-op and one of intra-op threads. Two inter-op threads let
 the replicas run side by side; one intra-op thread keeps them out of each other's way, as the others' one thread
 per replica does. With two intra-op threads it was slower on two quiet cores. A worker has one of each.
+
+With parameter servers only the coordinator answers; a worker and a ps run a server, with one intra-op thread and one
+inter-op thread more than there are workers: with fewer they wait for each other for ever.
 """
 
 import os
@@ -97,6 +100,40 @@ class Trainer:
             self.step(self.x, self.y).numpy()
 
 
+class CoordinatedTrainer(Trainer):
+    """Steps on whichever worker is free; each has a batch of its own."""
+
+    def __init__(self, strategy, coordinator, rows):
+        super().__init__(strategy, rows)
+        self.coordinator = coordinator
+        batch = lambda: (tf.random.normal((rows, 32, 32, 3)), tf.random.uniform((rows,), maxval=10, dtype=tf.int64))
+        self.batches = iter(
+            coordinator.create_per_worker_dataset(lambda: tf.data.Dataset.from_tensors(batch()).repeat())
+        )
+        self.step = tf.function(lambda batches: strategy.run(self.replica_step, args=next(batches)))
+
+    def run(self, steps):
+        for _ in range(REPLICAS * steps):
+            self.coordinator.schedule(self.step, args=(self.batches,))
+        self.coordinator.join()
+
+
+def parameter_server_task():
+    """Serves, on a worker or a ps; returns on the coordinator alone, with what makes a trainer."""
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if resolver.task_type in ("worker", "ps"):
+        threads = tf.compat.v1.ConfigProto(
+            intra_op_parallelism_threads=INTRA_OP_THREADS, inter_op_parallelism_threads=REPLICAS + 1
+        )
+        tf.distribute.Server(
+            resolver.cluster_spec(), resolver.task_type, resolver.task_id, protocol="grpc", config=threads
+        )
+        worker.wait_for_the_end()
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    return lambda rows: CoordinatedTrainer(strategy, coordinator, rows)
+
+
 def worker_strategy():
     tf.config.threading.set_intra_op_parallelism_threads(INTRA_OP_THREADS)
     tf.config.threading.set_inter_op_parallelism_threads(INTRA_OP_THREADS)
@@ -113,8 +150,12 @@ def mirrored_strategy():
 
 
 def main():
-    strategy = worker_strategy() if sys.argv[1:] == ["--worker"] else mirrored_strategy()
-    trainers = {rows: Trainer(strategy, rows) for rows in worker.SIZES}
+    if sys.argv[1:] == ["--parameter_server"]:
+        make_trainer = parameter_server_task()
+    else:
+        strategy = worker_strategy() if sys.argv[1:] == ["--worker"] else mirrored_strategy()
+        make_trainer = lambda rows: Trainer(strategy, rows)
+    trainers = {rows: make_trainer(rows) for rows in worker.SIZES}
     worker.serve(f"TensorFlow {tf.__version__}", {rows: t.run for rows, t in trainers.items()})
 
 

@@ -58,7 +58,7 @@ struct Flags {
     app.add_option(kMemoryProbe, memory_probe)->group("");
     app.add_flag(kCentralProbe, central_probe)->group("");
     app.add_option(kStepWorker, step_worker)
-        ->check(CLI::IsMember({"mirrored", "no_exchange", "multi_worker", "alone"}))
+        ->check(CLI::IsMember({"mirrored", "no_exchange", "multi_worker", "parameter_server", "alone"}))
         ->group("");
     app.add_option(kAllReduceWorker, all_reduce_worker)->group("");
   }

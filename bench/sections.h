@@ -34,8 +34,8 @@ void first_step_probe();
 void memory_probe(int replicas, bool central);
 
 // The process that bench/compare measures, of one variant: two replicas ("mirrored" or "no_exchange"), or one
-// of two that each have a process ("multi_worker", told by TF_CONFIG which it is, or "alone"). Speaks as
-// bench/compare_worker.py tells, and returns when standard input ends.
+// of two that each have a process ("multi_worker" or "parameter_server", told by TF_CONFIG which it is, or
+// "alone"). Speaks as bench/compare_worker.py tells, and returns when standard input ends.
 inline constexpr const char* kStepWorker = "--step_worker";
 void step_worker(const std::string& variant);
 

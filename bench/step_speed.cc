@@ -18,6 +18,7 @@
 #include "tandem/multi_worker_mirrored_strategy.h"
 #include "tandem/one_device_strategy.h"
 #include "tandem/optimizers.h"
+#include "tandem/parameter_server_strategy.h"
 #include "train/optimizer_binding.h"
 #include "turns.h"
 
@@ -49,8 +50,10 @@ struct Turn {
 class ModelSteps {
  public:
   ModelSteps(const Strategy& strategy, std::int64_t rows)
+      : ModelSteps(strategy, make_resnet20(strategy), rows) {}
+  ModelSteps(const Strategy& strategy, Model model, std::int64_t rows)
       : replicas_(static_cast<int>(strategy.worker_devices().size())),
-        model_(make_resnet20(strategy)),
+        model_(std::move(model)),
         batch_(random_batch(replicas_, rows, strategy.num_replicas_in_sync() * rows)) {}
 
   Turn operator()(int steps) {
@@ -283,9 +286,21 @@ void answer(std::map<std::int64_t, Steps> sizes) {
   }
 }
 
+void step_parameter_server_worker() {
+  const ParameterServerOptions options{.threads_per_replica = 1};
+  if (ParameterServerStrategy::serve(options)) return;
+  const ParameterServerStrategy strategy(options);
+  // The ps holds one model at a time: batches of all sizes are steps of the same.
+  const Model model = make_resnet20(strategy);
+  std::map<std::int64_t, ModelSteps> sizes;
+  for (const Size& size : kSizes) sizes.try_emplace(size.rows, strategy, model, size.rows);
+  answer(std::move(sizes));
+}
+
 }  // namespace
 
 void step_worker(const std::string& variant) {
+  if (variant == "parameter_server") return step_parameter_server_worker();
   if (variant == "no_exchange") {
     std::map<std::int64_t, LockstepSteps> sizes;
     for (const Size& size : kSizes) sizes.try_emplace(size.rows, size.rows);

@@ -183,6 +183,7 @@ void ClosureBoard::set_gone(int worker, const std::string& why) {
   const std::lock_guard lock(mutex_);
   Seat& there = seat(worker);
   there.why = why;
+  there.refusal.reset();
   if (!std::exchange(there.ready, false)) return;
   idle_.erase(worker);
   if (--ready_ == 0) none_ready_since_ = Clock::now();

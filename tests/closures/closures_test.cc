@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <future>
 #include <random>
 #include <thread>
@@ -235,15 +236,23 @@ TEST(Closures, AFunctionThatAWorkerLacksIsAnErrorThatNamesBoth) {
   EXPECT_EQ(dispatcher.schedule("g", "x").wait(), "x");
 }
 
-TEST(Closures, AFunctionThatIsLackingIsNoticedWhenAWorkerComes) {
-  Worker worker(0, echo, {"f"});
-  auto options = options_for({&worker});
-  options.stagger = 1ms;
+TEST(Closures, AWorkerThatLacksAFunctionIsRefusedAndAnotherProcessMayTakeItsPlace) {
+  Worker without(0, echo, {"f"});
+  Worker with(0, echo, {"f", "g"});
+  std::atomic<const Worker*> there{&without};
+  auto options = options_for({&without});
+  options.locate = [&](int, std::string&) { return std::optional(there.load()->endpoint()); };
   ClosureDispatcher dispatcher(options);
-  dispatcher.expect_function("missing");
-  const auto handle = dispatcher.schedule("missing", "");
-  EXPECT_THROW(handle.wait(), Cancelled);
+  dispatcher.expect_function("g");
+  EXPECT_THROW(dispatcher.schedule("g", "").wait(), Cancelled);
   EXPECT_THROW(dispatcher.join(), NotFound);
+  // It is not asked again, and said only once.
+  const auto handle = dispatcher.schedule("g", "x");
+  std::this_thread::sleep_for(50ms);
+  EXPECT_FALSE(dispatcher.done());
+  there = &with;
+  EXPECT_EQ(handle.wait(), "x");
+  ClosureDispatcher(options_for({&without})).finish({});
 }
 
 TEST(Closures, WithoutAnyWorkerJoinNamesThemAndGivesUp) {

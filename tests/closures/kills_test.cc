@@ -131,12 +131,12 @@ TEST(ClosureKills, AWorkerThatStopsAnsweringIsLostAndWhatItSaysLaterIsDropped) {
   Workers workers;
   workers.start(0);
   auto options = workers.options();
-  options.worker_timeout = 300ms;
+  options.worker_timeout = 800ms;
   ClosureDispatcher dispatcher(options);
   const auto handle = dispatcher.schedule("wait_for_file", workers.file("go"));
   workers.wait_until_begun("waits", 1);
   // It answers while it computes, for longer than it may be silent.
-  std::this_thread::sleep_for(600ms);
+  std::this_thread::sleep_for(1200ms);
   EXPECT_EQ(dispatcher.ready_workers(), 1);
   workers.program(0).send(SIGSTOP);
   workers.start(1);

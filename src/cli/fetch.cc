@@ -119,11 +119,11 @@ void fetch(const PublishedFile& file, const std::string& base_url, const std::st
                          : fmt::format("fetching {}, from byte {} on\n", url, had))
             << std::flush;
   ToolResult result = run_curl(url, partial);
-  // What is there is longer than the file, or the server cannot go on in the middle: once more from the
+  // What was there is no part of the file, or the server cannot go on in the middle: once more from the
   // start.
   const bool no_range =
       result.exit_code == kRangeRefused || (result.exit_code == kHttpError && result.out == "416");
-  if (had > 0 && no_range) {
+  if (had > 0 && (no_range || (result.exit_code == 0 && !is_published(partial, file)))) {
     fs::remove(partial);
     result = run_curl(url, partial);
   }

@@ -65,12 +65,13 @@ void count_scans(j_common_ptr info) {
   std::longjmp(complaint_of(info).back, 1);
 }
 
-// Of a file with unusual sampling factors that is decoded at a part of its size, libjpeg writes fewer samples
-// than it makes pixels of. The rest would be whatever the memory held before: another picture each time, with
-// something of this process in it.
+// Of a file with unusual sampling factors that is decoded at a part of its size, libjpeg makes pixels of more
+// samples than it has written, beyond the end of the rows that it asked for too. They would be whatever the
+// memory held before: another picture each time, with something of this process in it.
 JSAMPARRAY clean_rows(j_common_ptr info, int pool, JDIMENSION width, JDIMENSION count) {
-  const JSAMPARRAY rows = complaint_of(info).alloc_rows(info, pool, width, count);
-  for (JDIMENSION i = 0; i < count; ++i) std::memset(rows[i], 0, width * sizeof(JSAMPLE));
+  constexpr JDIMENSION kBeyond = 64;
+  const JSAMPARRAY rows = complaint_of(info).alloc_rows(info, pool, width + kBeyond, count);
+  for (JDIMENSION i = 0; i < count; ++i) std::memset(rows[i], 0, (width + kBeyond) * sizeof(JSAMPLE));
   return rows;
 }
 

@@ -45,15 +45,15 @@ Model compiled_model(const Strategy& strategy) {
   });
 }
 
-using Values = std::map<std::string, at::Tensor>;
+using Coefficients = std::map<std::string, at::Tensor>;
 
-Values fit(const Strategy& strategy, const std::string&) {
+Coefficients fit(const Strategy& strategy, const std::string&) {
   Model model = compiled_model(strategy);
   model.fit(plane().batch(kBatch).repeat(), {.max_steps = kSteps, .verbose = Verbose::kSilent});
   return model.values();
 }
 
-Values custom_loop(const Strategy& strategy, const std::string&) {
+Coefficients custom_loop(const Strategy& strategy, const std::string&) {
   auto [model, descent] =
       strategy.scope([] { return std::pair(Model(network, {.seed = kSeed}), optimizer()); });
   DistributedDataset batches = strategy.distribute(plane().batch(kBatch).repeat());
@@ -66,7 +66,7 @@ Values custom_loop(const Strategy& strategy, const std::string&) {
   return model.values();
 }
 
-Values estimator(const Strategy& strategy, const std::string& model_dir) {
+Coefficients estimator(const Strategy& strategy, const std::string& model_dir) {
   const auto model_fn = [](const Tensors&, const Tensors&, ModeKeys, const HParams&, const RunConfig&) {
     return EstimatorSpec{.module = network, .loss = losses::mean_squared_error(), .optimizer = optimizer()};
   };
@@ -84,7 +84,7 @@ Values estimator(const Strategy& strategy, const std::string& model_dir) {
   return {{"weight", estimator.get_variable_value("weight")}, {"bias", estimator.get_variable_value("bias")}};
 }
 
-Values monitored_session(const Strategy& strategy, const std::string& model_dir) {
+Coefficients monitored_session(const Strategy& strategy, const std::string& model_dir) {
   Model model = compiled_model(strategy);
   DistributedDataset batches = strategy.distribute(plane().batch(kBatch).repeat());
   MonitoredTrainingSession session(
@@ -96,7 +96,7 @@ Values monitored_session(const Strategy& strategy, const std::string& model_dir)
 
 struct Loop {
   const char* name;
-  Values (*train)(const Strategy&, const std::string& model_dir);
+  Coefficients (*train)(const Strategy&, const std::string& model_dir);
 };
 constexpr Loop kLoops[]{{"fit", fit},
                         {"custom_loop", custom_loop},
@@ -120,7 +120,7 @@ int main(int argc, char** argv) {
     const Strategy strategy = strategy_from_flag(name, flags);
     for (const Loop& loop : kLoops) {
       if (!only.empty() && only != loop.name) continue;
-      const Values values = loop.train(strategy, model_dir);
+      const Coefficients values = loop.train(strategy, model_dir);
       if (!strategy.is_chief()) continue;
       const at::Tensor all =
           torch::cat({values.at("weight").flatten(), values.at("bias")}).to(torch::kDouble);

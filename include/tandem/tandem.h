@@ -18,6 +18,7 @@
 #include "tandem/data/torch_dataset.h"
 #include "tandem/dataset.h"
 #include "tandem/device.h"
+#include "tandem/embedding.h"
 #include "tandem/error.h"
 #include "tandem/input_context.h"
 #include "tandem/losses.h"

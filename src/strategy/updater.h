@@ -77,7 +77,7 @@ class Updater {
   virtual ~Updater() = default;
 
   // On each replica's thread: zeroes its gradients, before backward.
-  void begin_step(int replica);
+  virtual void begin_step(int replica);
 
   // On each replica's thread, after backward: returns once this replica's parameters hold the new values. A
   // collective: every replica must call it; see Meeting and SyncGroup for what it throws.

@@ -24,6 +24,7 @@
 #include "tandem/dataset.h"
 #include "tandem/device.h"
 #include "tandem/early_stopping_hooks.h"
+#include "tandem/embedding.h"
 #include "tandem/error.h"
 #include "tandem/estimator.h"
 #include "tandem/exporter.h"

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
@@ -44,6 +45,14 @@ std::string fault_of(const PlanVariable& variable) {
   if (variable.shape.size() > kMostDimensions || !bytes || *bytes / *element > kMostElements) {
     return fmt::format("cannot have the shape [{}]: expected sizes from 0 and at most 2^40 elements",
                        fmt::join(variable.shape, ", "));
+  }
+  if (variable.is_table() && variable.shape.size() != 2) {
+    return fmt::format("is a table of shape [{}]: expected rows and columns",
+                       fmt::join(variable.shape, ", "));
+  }
+  if (variable.is_table() &&
+      !(std::isfinite(variable.first_values->stddev) && variable.first_values->stddev >= 0)) {
+    return fmt::format("begins with a stddev of {}: expected 0 or more", variable.first_values->stddev);
   }
   return {};
 }
@@ -136,6 +145,14 @@ const std::string& text_field(const Json& json, const std::string& where, const 
   return value.get_ref<const std::string&>();
 }
 
+NormalValues normal_values(const Json& json, const std::string& where) {
+  const Json& stddev = field(json, where, "stddev");
+  const Json& seed = field(json, where, "seed");
+  if (!stddev.is_number()) throw wrong(where, "stddev", "a number");
+  if (!seed.is_number_unsigned()) throw wrong(where, "seed", "a whole number from 0");
+  return {.stddev = stddev.get<double>(), .seed = seed.get<std::uint64_t>()};
+}
+
 }  // namespace
 
 std::vector<std::int64_t> split_rows(std::int64_t rows, std::int64_t parts) {
@@ -221,6 +238,10 @@ std::vector<std::int64_t> PlacementPlan::shard_shape(std::size_t shard) const {
   return shape;
 }
 
+const PlanVariable& PlacementPlan::variable_of(std::size_t shard) const {
+  return variables_[static_cast<std::size_t>(shards_.at(shard).variable)];
+}
+
 std::span<const Shard> PlacementPlan::shards_of(std::size_t variable) const {
   const std::size_t begin = first_shard_.at(variable);
   return std::span(shards_).subspan(begin, first_shard_.at(variable + 1) - begin);
@@ -297,10 +318,12 @@ std::string PlacementPlan::canonical() const {
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     const Shard& shard = shards_[i];
     const PlanVariable& variable = variables_[static_cast<std::size_t>(shard.variable)];
-    text +=
-        fmt::format("shard {} ps {} rows {} to {} of {} [{}] group {} part {} of {} of variable {}\n", i,
-                    shard.ps, shard.row_begin, shard.row_end, variable.dtype, fmt::join(variable.shape, ", "),
-                    variable.option_group, shard.part, shard.parts, variable.name);
+    text += fmt::format(
+        "shard {} ps {} rows {} to {} of {} [{}] group {} part {} of {} of {} {}\n", i, shard.ps,
+        shard.row_begin, shard.row_end, variable.dtype, fmt::join(variable.shape, ", "),
+        variable.option_group, shard.part, shard.parts,
+        variable.is_table() ? fmt::format("table with stddev {}", variable.first_values->stddev) : "variable",
+        variable.name);
   }
   return text;
 }
@@ -325,6 +348,9 @@ std::string PlacementPlan::to_json() const {
                                  {"shape", variable.shape},
                                  {"option_group", variable.option_group},
                                  {"parts", std::move(parts)}});
+    if (const auto& first = variable.first_values) {
+      json["variables"].back()["first_values"] = {{"stddev", first->stddev}, {"seed", first->seed}};
+    }
   }
   return json.dump();
 }
@@ -347,6 +373,9 @@ PlacementPlan PlacementPlan::from_json(std::string_view text) {
     }
     variable.option_group = static_cast<int>(
         whole_number(field(one, where, "option_group"), where, "option_group", kMostOptionGroups - 1));
+    if (const auto first = one.find("first_values"); first != one.end()) {
+      variable.first_values = normal_values(*first, fmt::format("the first values of {}", where));
+    }
     plan.variables_.push_back(std::move(variable));
   }
   plan.check_variables();

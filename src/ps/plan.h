@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,12 +11,26 @@
 
 namespace tandem::internal::ps {
 
+// Values drawn around 0. They depend on this and on the number of the row alone, so that a table has the same
+// ones however it is cut.
+struct NormalValues {
+  double stddev = 0;
+  std::uint64_t seed = 0;
+
+  friend bool operator==(const NormalValues&, const NormalValues&) = default;
+};
+
 // A variable of a model, as far as its place is concerned.
 struct PlanVariable {
   std::string name;
   std::string dtype;                // as safetensors names it: "F32", "BF16", ...
   std::vector<std::int64_t> shape;  // [] for a scalar
   int option_group = 0;             // of the optimizer that updates it
+
+  // Of a table, which no worker has room for: what its ps tasks fill it with before the first update. It is
+  // pushed and pulled by row, and never given, read or assigned as a whole. Other variables have none.
+  std::optional<NormalValues> first_values = {};
+  bool is_table() const { return first_values.has_value(); }
 
   // Along the first axis; a scalar has one.
   std::int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
@@ -69,6 +84,8 @@ class PlacementPlan {
   // "w", or "w/part_0" if the variable is cut.
   std::string shard_name(std::size_t shard) const;
   std::vector<std::int64_t> shard_shape(std::size_t shard) const;
+  const PlanVariable& variable_of(std::size_t shard) const;
+  bool is_table(std::size_t shard) const { return variable_of(shard).is_table(); }
 
   // Those of one variable; they follow each other in shards().
   std::span<const Shard> shards_of(std::size_t variable) const;
@@ -83,7 +100,8 @@ class PlacementPlan {
   // For people: shards and bytes by ps, then a line for each ps that gets nothing.
   std::string table() const;
 
-  // One line for each shard and everything that tasks must agree on; equal exactly if the plans are.
+  // One line for each shard and everything that tasks must agree on; equal exactly if the plans are, but for
+  // the seeds of first values: a training that goes on from a snapshot may have been given another.
   std::string canonical() const;
   // SHA-256 over canonical(), in hexadecimal.
   std::string digest() const;

@@ -125,6 +125,12 @@ struct PsClient::Impl {
           fmt::format("values of {} shards: the plan has {}", shards.size(), plan.shards().size()));
     }
     for (std::size_t shard = 0; shard < shards.size(); ++shard) {
+      if (plan.is_table(shard)) {
+        if (shards[shard].values.empty() && shards[shard].state.empty()) continue;
+        throw InvalidArgument(
+            fmt::format("values of {}: a table is filled by its ps, and pushed and pulled by row",
+                        plan.shard_name(shard)));
+      }
       check("value", shard, shards[shard].values.size(), {}, {});
       const StateTensor* before = nullptr;
       for (const StateTensor& state : shards[shard].state) {
@@ -157,7 +163,8 @@ struct PsClient::Impl {
       request.payloads.push_back({.values = tensor.bytes});
     };
     for (const std::size_t shard : shards_on[ps]) {
-      const auto& variable = plan.variables()[static_cast<std::size_t>(plan.shards()[shard].variable)];
+      const PlanVariable& variable = plan.variable_of(shard);
+      if (variable.is_table()) continue;
       add(shard, {{}, variable.dtype, plan.shard_shape(shard), shards[shard].values});
       for (const StateTensor& state : shards[shard].state) add(shard, state);
     }
@@ -327,15 +334,18 @@ std::vector<ShardImage> PsClient::read_shards(std::chrono::milliseconds timeout)
   std::vector<std::shared_ptr<ShardImage>> read;  // shared: after a timeout they may still be filled
   std::vector<std::unique_ptr<PsLink::Request>> requests;
   for (std::size_t shard = 0; shard < impl_->plan.shards().size(); ++shard) {
+    read.push_back(std::make_shared<ShardImage>());
+    if (impl_->plan.is_table(shard)) continue;
     auto& request = requests.emplace_back(impl_->request(MessageKind::kRead, operation));
     request->read = {.worker = static_cast<std::uint32_t>(impl_->options.worker),
                      .incarnation = impl_->options.incarnation,
                      .shard = static_cast<std::uint32_t>(shard)};
-    request->image = read.emplace_back(std::make_shared<ShardImage>());
+    request->image = read.back();
     operation->expect(impl_->link_of(shard).name());
   }
-  for (std::size_t shard = 0; shard < requests.size(); ++shard) {
-    impl_->link_of(shard).ask(std::move(requests[shard]));
+  for (auto& request : requests) {
+    PsLink& link = impl_->link_of(request->read.shard);
+    link.ask(std::move(request));
   }
   PsHandle(operation).wait(timeout);
   std::vector<ShardImage> images;

@@ -119,10 +119,10 @@ class PsClient {
   ~PsClient();
   PsClient(const PsClient&) = delete;
 
-  // The chief's: gives each ps the model and, by shard, its first values; or those, with state and global
-  // step, of a training that goes on. A ps that has them already, from a snapshot or an earlier chief, keeps
-  // its own: returns how many did. Returns when all are ready. Throws InvalidArgument if one has another
-  // model, Unavailable if one does not come.
+  // The chief's: gives each ps the model and, by shard, its first values (none for a table's); or those, with
+  // state and global step, of a training that goes on. A ps that has them already, from a snapshot or an
+  // earlier chief, keeps its own: returns how many did. Returns when all are ready. Throws InvalidArgument if
+  // one has another model, Unavailable if one does not come.
   int initialise(const std::string& optimizer, std::span<const std::span<const std::byte>> values);
   int initialise(const std::string& optimizer, std::span<const ShardImage> images, std::uint64_t global_step);
   // The others': returns when all are. Throws the same.
@@ -139,12 +139,13 @@ class PsClient {
   PsHandle pull_async(std::uint64_t step, std::span<const PullTarget> targets);
 
   // All shards with their state, each as it is at one version, and with all that this worker has pushed to
-  // it. Throws as wait() does.
+  // it. The image of a table's shard is empty. Throws as wait() does.
   std::vector<ShardImage> read_shards(std::chrono::milliseconds timeout);
-  // Sets values and state of all shards, and what to count global steps from if that is given; without state
-  // a shard is as before its first update. Which pushes were applied is not forgotten. Shard by shard: others
-  // should not push meanwhile. Returns when no ps that dies would forget it. Throws InvalidArgument for sizes
-  // that are not the plan's, and what wait() throws; the client cannot be used any more then.
+  // Sets values and state of all shards but tables, whose images are empty, and what to count global steps
+  // from if that is given; without state a shard is as before its first update. Which pushes were applied is
+  // not forgotten. Shard by shard: others should not push meanwhile. Returns when no ps that dies would
+  // forget it. Throws InvalidArgument for sizes that are not the plan's, and what wait() throws; the client
+  // cannot be used any more then.
   void assign(std::span<const ShardImage> images, std::optional<std::uint64_t> global_step,
               std::chrono::milliseconds timeout);
 

@@ -132,6 +132,7 @@ bool PsConnection::read_tensors() {
     }
     intake_.next_shard();
   }
+  if (updates_) state_.table.set_updates_of_tables(*updates_);
   is_assign_ ? is_assigned() : is_initialised();
   return true;
 }

@@ -39,7 +39,8 @@ class ShardStore {
   virtual ~ShardStore() = default;
 
   // Makes room for the shards that `plan` places on `ps`, forgetting what was there. `optimizer` says how
-  // they are to be updated, in a text that only the store and the chief understand. The service then calls
+  // they are to be updated, in a text that only the store and the chief understand. Tables get their first
+  // values. For what else there is, and for all that comes from a snapshot, the service then calls
   // restore_state() and fills values() before anything else is asked. Throws InvalidArgument, with one line
   // for the chief, if it cannot serve such a model.
   virtual void create(const PlacementPlan& plan, int ps, const std::string& optimizer) = 0;

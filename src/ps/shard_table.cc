@@ -43,6 +43,7 @@ void ShardTable::create(const PlacementPlan& plan, int ps, const std::string& op
     places[id]->id = id;
     places[id]->type = *type;
     places[id]->whole = WholeStep(0, options_.aggregate);
+    places[id]->version = variable.is_table() ? 1 : 0;  // it begins with values; others get theirs
     places[id]->row_bytes = shard.rows() > 0 ? shard.bytes / static_cast<std::uint64_t>(shard.rows()) : 0;
   }
   store_.create(plan, ps, optimizer);

@@ -73,7 +73,7 @@ class ShardTable {
   };
   Fault check(const Push::Entry& entry) const;
   Fault check(const Pull::Entry& entry) const;
-  // Of tensors for all shards here.
+  // Of tensors for all shards here but tables.
   Fault check(std::span<const ShardTensor> tensors) const;
 
   // What to do with the next bytes of a push.
@@ -117,6 +117,8 @@ class ShardTable {
   // fault if the store refuses the state: nothing is changed then.
   Fault assign(std::size_t shard, std::span<const std::byte> values, std::span<const StateTensor> state,
                std::optional<std::uint64_t> updates);
+  // Tables are not assigned: they only count on from there.
+  void set_updates_of_tables(std::uint64_t updates);
   // All of a shard as it is at one version: values, then state by name, in a buffer of bytes_with_state().
   // Nothing, and the buffer stays, if the state has grown meanwhile.
   std::size_t bytes_with_state(std::size_t shard);

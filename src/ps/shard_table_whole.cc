@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
+#include <vector>
 
 #include "ps/limits.h"
 #include "ps/shard_place.h"
@@ -11,7 +13,9 @@
 namespace tandem::internal::ps {
 
 ShardTable::Fault ShardTable::check(std::span<const ShardTensor> tensors) const {
-  auto id = ids_.begin();
+  std::vector<std::size_t> due;
+  std::ranges::copy_if(ids_, std::back_inserter(due), [&](std::size_t id) { return !plan_->is_table(id); });
+  auto id = due.begin();
   std::uint64_t state_bytes = 0;
   for (const ShardTensor& tensor : tensors) {
     if (!tensor.name.empty()) {
@@ -22,7 +26,7 @@ ShardTable::Fault ShardTable::check(std::span<const ShardTensor> tensors) const 
                           plan_->shard_name(tensor.shard), state_bytes, plan_->shards()[tensor.shard].bytes)};
     }
     state_bytes = 0;
-    if (id == ids_.end() || *id++ != tensor.shard) {
+    if (id == due.end() || *id++ != tensor.shard) {
       return {Status::kMalformed, fmt::format("the values are of other shards than those of ps {}", ps_)};
     }
     const auto& variable =
@@ -34,7 +38,7 @@ ShardTable::Fault ShardTable::check(std::span<const ShardTensor> tensors) const 
                           fmt::join(tensor.shape, ", "))};
     }
   }
-  if (id == ids_.end()) return {};
+  if (id == due.end()) return {};
   return {Status::kMalformed, fmt::format("the values of {} are missing", plan_->shard_name(*id))};
 }
 
@@ -53,6 +57,15 @@ ShardTable::Fault ShardTable::assign(std::size_t shard, std::span<const std::byt
   for (auto& copy : place.copies) copy.reset();
   if (updates) place.updates = *updates;
   return {};
+}
+
+void ShardTable::set_updates_of_tables(std::uint64_t updates) {
+  for (const std::size_t id : ids_) {
+    if (!plan_->is_table(id)) continue;
+    Place& place = at(id);
+    const std::lock_guard lock(place.mutex);
+    place.updates = updates;
+  }
 }
 
 std::size_t ShardTable::bytes_with_state(std::size_t shard) {

@@ -226,7 +226,8 @@ struct Initialise {
   std::uint32_t plan_bytes = 0;
   std::uint32_t optimizer_bytes = 0;
   std::uint32_t texts_crc = 0;
-  std::vector<ShardTensor> entries = {};  // each shard of this ps, with its state if it has any
+  // Each shard of this ps but tables, with its state if it has any.
+  std::vector<ShardTensor> entries = {};
 
   std::uint64_t text_bytes() const { return std::uint64_t{plan_bytes} + optimizer_bytes; }
 
@@ -251,7 +252,7 @@ struct ReadReply {
   static void fields(auto& codec, auto& self);
 };
 
-// Other values and state for all shards of a ps: those of a checkpoint. A shard without state is as before
+// Other values and state for all shards of a ps but tables: those of a checkpoint. A shard without state is as before
 // its first update.
 struct Assign {
   std::uint32_t worker = 0;

@@ -28,7 +28,7 @@ FlatBuffers::FlatBuffers(std::shared_ptr<Variables> variables,
     : variables_(std::move(variables)),
       places_(variables_->trainable()),
       replicas_(static_cast<std::size_t>(variables_->replicas())) {
-  if (places_.empty()) {
+  if (places_.empty() && variables_->tables().empty()) {
     throw InvalidArgument(
         "the model has no trainable parameters: register its layers with register_module(), or unfreeze one");
   }
@@ -89,7 +89,7 @@ void FlatBuffers::attach(int index, bool gradients_on_host) {
   const torch::NoGradGuard no_grad;
   Replica& replica = replicas_[static_cast<std::size_t>(index)];
   const auto& parameters = variables_->copy(index).parameters;
-  const c10::Device device = parameters[places_[0]].tensor.device();
+  const c10::Device device = places_.empty() ? at::kCPU : parameters[places_[0]].tensor.device();
   if (central() && index == 0) central_ = cut_in_groups(make_storages(at::kCPU));
   replica.parameters = central() && device.is_cpu() ? central_ : cut_in_groups(make_storages(device));
   replica.host_gradients = make_storages(device);

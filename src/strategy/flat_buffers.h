@@ -45,7 +45,7 @@ class FlatBuffers {
  public:
   // option_group(name, parameter) tells which of the optimizer's option groups a parameter belongs to.
   // `gradients_on_host`: GPU replicas get a place on the CPU for a copy of their gradients; see
-  // stage_gradients(). Throws InvalidArgument if no parameter is trainable.
+  // stage_gradients(). Throws InvalidArgument if no parameter is trainable and there is no table either.
   FlatBuffers(std::shared_ptr<Variables> variables,
               const std::function<int(const std::string&, const at::Tensor&)>& option_group,
               bool gradients_on_host = false);

@@ -113,6 +113,8 @@ class PsStrategyImpl final : public StrategyImpl {
                             .ps_outage = options_.ps_outage});
   }
 
+  bool has_remote_tables() const override { return true; }
+
   void settle_variables() override {
     ask_late_binders();
     StrategyImpl::settle_variables();

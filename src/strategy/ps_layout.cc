@@ -13,7 +13,8 @@
 namespace tandem::internal {
 namespace {
 
-std::vector<ps::PlanVariable> variables_of(const FlatBuffers& buffers) {
+std::vector<ps::PlanVariable> variables_of(const FlatBuffers& buffers,
+                                           const std::vector<ps::PlanVariable>& tables) {
   std::vector<ps::PlanVariable> variables;
   for (const Slot& slot : buffers.slots()) {
     const FlatGroup& group = buffers.groups()[static_cast<std::size_t>(slot.group)];
@@ -22,6 +23,7 @@ std::vector<ps::PlanVariable> variables_of(const FlatBuffers& buffers) {
                          .shape = slot.sizes,
                          .option_group = group.option_group});
   }
+  variables.insert(variables.end(), tables.begin(), tables.end());
   return variables;
 }
 
@@ -38,9 +40,12 @@ std::vector<std::byte> bytes_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-PsLayout::PsLayout(const FlatBuffers& buffers, const ps::PlanOptions& options)
-    : buffers_(buffers), plan_(variables_of(buffers), options) {
+PsLayout::PsLayout(const FlatBuffers& buffers, const std::vector<ps::PlanVariable>& tables,
+                   const ps::PlanOptions& options)
+    : buffers_(buffers), plan_(variables_of(buffers, tables), options) {
   for (const ps::Shard& shard : plan_.shards()) {
+    if (static_cast<std::size_t>(shard.variable) >= buffers_.slots().size()) break;
+    ++num_slot_shards_;
     const Slot& slot = buffers_.slots()[static_cast<std::size_t>(shard.variable)];
     if (shard.parts == 1 || rows_follow_each_other(slot)) continue;
     throw InvalidArgument(fmt::format(
@@ -48,6 +53,14 @@ PsLayout::PsLayout(const FlatBuffers& buffers, const ps::PlanOptions& options)
         "(it was transposed); call contiguous() on it in the model",
         slot.name, shard.parts));
   }
+}
+
+std::span<const ps::Shard> PsLayout::shards_of_table(std::size_t table) const {
+  return plan_.shards_of(buffers_.slots().size() + table);
+}
+
+std::size_t PsLayout::first_shard_of_table(std::size_t table) const {
+  return static_cast<std::size_t>(shards_of_table(table).data() - plan_.shards().data());
 }
 
 std::int64_t PsLayout::row_elements(std::size_t slot) const {

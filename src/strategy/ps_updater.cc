@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 #include <torch/torch.h>
 
-#include <atomic>
+#include <algorithm>
+#include <deque>
 #include <exception>
+#include <mutex>
 
 #include "base/log.h"
 #include "comm/local/shared_memory.h"
@@ -24,7 +26,41 @@ constexpr const char* kPsMinimize = "minimize";
 constexpr milliseconds kAnswerPatience = std::chrono::hours(1);
 constexpr milliseconds kFarewellPatience{2000};
 
-class PsUpdater final : public Updater, private VariableHome {
+// The tables as variables of a plan. How the optimizer treats them is asked with a tensor that has no memory.
+std::vector<ps::PlanVariable> planned_tables(const Variables& variables, const OptimizerSpec& spec) {
+  std::vector<ps::PlanVariable> planned;
+  for (const auto& table : variables.tables()) {
+    const at::Tensor shape = at::empty({table->rows, table->columns}, at::kMeta);
+    planned.push_back({.name = table->name,
+                       .dtype = "F32",
+                       .shape = {table->rows, table->columns},
+                       .option_group = spec.option_group ? spec.option_group(table->name, shape) : 0,
+                       .first_values = ps::NormalValues{.stddev = table->stddev, .seed = table->seed}});
+  }
+  return planned;
+}
+
+// Of rows that ascend, those of one shard: where they are, and their numbers in it.
+struct RowsOfShard {
+  std::size_t begin = 0;
+  std::vector<std::int64_t> ids = {};
+};
+RowsOfShard rows_of_shard(const at::Tensor& rows, const ps::Shard& shard) {
+  const std::span all(rows.data_ptr<std::int64_t>(), static_cast<std::size_t>(rows.numel()));
+  const auto begin = std::ranges::lower_bound(all, shard.row_begin);
+  const auto end = std::ranges::lower_bound(all, shard.row_end);
+  RowsOfShard mine{.begin = static_cast<std::size_t>(begin - all.begin()), .ids = {begin, end}};
+  for (std::int64_t& id : mine.ids) id -= shard.row_begin;
+  return mine;
+}
+
+// The bytes of so many rows.
+std::span<std::byte> bytes_of_rows(const at::Tensor& values, std::size_t begin, std::size_t count) {
+  const std::size_t row_bytes = static_cast<std::size_t>(values.size(1)) * values.element_size();
+  return {static_cast<std::byte*>(values.data_ptr()) + begin * row_bytes, count * row_bytes};
+}
+
+class PsUpdater final : public Updater, private VariableHome, private RowSource {
  public:
   PsUpdater(std::shared_ptr<Variables> variables, const OptimizerSpec& spec, const MeetingPlace& place,
             std::shared_ptr<PsSession> session, const PsUpdaterOptions& options)
@@ -32,9 +68,10 @@ class PsUpdater final : public Updater, private VariableHome {
         variables_(std::move(variables)),
         meeting_(place.meeting),
         session_(std::move(session)),
-        layout_(buffers_, {.num_ps = session_->num_ps(),
-                           .ps_strategy = options.ps_strategy,
-                           .partitioner = options.partitioner}) {
+        layout_(buffers_, planned_tables(*variables_, spec),
+                {.num_ps = session_->num_ps(),
+                 .ps_strategy = options.ps_strategy,
+                 .partitioner = options.partitioner}) {
     if (global_clipnorm_ > 0 && options.workers_in_sync && session_->num_computing() > 1) {
       throw InvalidArgument(
           "global_clipnorm is of all workers' gradients, which with max_staleness 0 no worker knows: use "
@@ -64,10 +101,17 @@ class PsUpdater final : public Updater, private VariableHome {
     client_ = std::make_unique<ps::PsClient>(layout_.plan(), std::move(client));
     if (session_->is_chief()) tell_plan();
     variables_->set_home(this);
+    for_each_table([this](std::size_t number, RemoteTable& table) {
+      table.source = this;
+      table.number = number;
+    });
   }
 
   ~PsUpdater() override {
     variables_->set_home(nullptr);
+    for_each_table([this](std::size_t, RemoteTable& table) {
+      if (table.source == this) table.source = nullptr;
+    });
     if (std::uncaught_exceptions() > 0) return;
     try {
       client_->finish(kFarewellPatience);
@@ -78,6 +122,11 @@ class PsUpdater final : public Updater, private VariableHome {
       log_warning("{}: {} updates of this worker were lost with parameter servers that had to start again",
                   session_->name(), lost);
     }
+  }
+
+  void begin_step(int replica) override {
+    Updater::begin_step(replica);
+    for (const auto& table : variables_->tables(replica)) table->gradients.clear();
   }
 
   void apply(int replica) override {
@@ -112,16 +161,29 @@ class PsUpdater final : public Updater, private VariableHome {
   bool begin();
   void reduce(int replica);
   void push();
-  void ask_for_values();
+  void sum_rows();
+  void add_rows(std::vector<ps::Gradient>& gradients);
   void install();
   ps::PsHandle pull(std::uint64_t step);
   std::vector<ps::ShardImage> own_images() const;
   void assign(const std::vector<ps::ShardImage>& images);
 
+  // On every replica.
+  template <typename Fn>
+  void for_each_table(Fn fn) const {
+    for (int replica = 0; replica < buffers_.replicas(); ++replica) {
+      const auto& tables = variables_->tables(replica);
+      for (std::size_t number = 0; number < tables.size(); ++number) fn(number, *tables[number]);
+    }
+  }
+
   // VariableHome
   void settle() override;
   void fetch() override;
   void store() override;
+
+  // RowSource
+  at::Tensor pull_rows(std::size_t table, const at::Tensor& rows, bool for_step) override;
 
   const std::shared_ptr<Variables> variables_;
   Meeting& meeting_;
@@ -136,6 +198,19 @@ class PsUpdater final : public Updater, private VariableHome {
   std::uint64_t step_ = 0;  // of this worker
   std::uint64_t rejected_ = 0;
   std::optional<ps::PsHandle> arriving_;
+
+  // Rows are asked for by several replicas at once; whatever else the client is told, while none computes.
+  std::mutex asking_;
+  // Where rows arrive, and what is asked for.
+  struct Lookup {
+    at::Tensor values;
+    std::deque<RowsOfShard> parts;
+  };
+  std::vector<std::shared_ptr<Lookup>> failed_lookups_;  // their memory may still be written to
+  // What was pushed last: the sums by table, and the numbers by shard.
+  std::vector<std::optional<RowGradient>> row_sums_;
+  std::deque<RowsOfShard> pushed_rows_;
+
   std::unique_ptr<ps::PsClient> client_;  // last: it reads and writes the buffers until it is gone
 };
 
@@ -201,7 +276,9 @@ void PsUpdater::store() {
   }
   std::vector<ps::ShardImage> images = client_->read_shards(kAnswerPatience);
   const std::vector<ps::ShardImage> own = own_images();
-  for (std::size_t shard = 0; shard < images.size(); ++shard) images[shard].values = own[shard].values;
+  for (std::size_t shard = 0; shard < layout_.num_slot_shards(); ++shard) {
+    images[shard].values = own[shard].values;
+  }
   assign(images);
 }
 
@@ -216,7 +293,7 @@ std::vector<ps::ShardImage> PsUpdater::own_images() const {
     values.push_back(buffers_.parameters(0, group).to(at::kCPU));
   }
   std::vector<ps::ShardImage> images(layout_.plan().shards().size());
-  for (std::size_t shard = 0; shard < images.size(); ++shard) {
+  for (std::size_t shard = 0; shard < layout_.num_slot_shards(); ++shard) {
     const auto bytes = layout_.bytes(values, shard);
     images[shard].values.assign(bytes.begin(), bytes.end());
   }
@@ -238,27 +315,68 @@ void PsUpdater::reduce(int replica) {
   }
 }
 
+// Over all lookups of all replicas.
+void PsUpdater::sum_rows() {
+  row_sums_.assign(variables_->tables().size(), std::nullopt);
+  for (std::size_t number = 0; number < row_sums_.size(); ++number) {
+    std::vector<RowGradient> all;
+    for (int replica = 0; replica < buffers_.replicas(); ++replica) {
+      auto& mine = variables_->tables(replica)[number]->gradients;
+      all.insert(all.end(), mine.begin(), mine.end());
+      mine.clear();
+    }
+    if (!all.empty()) row_sums_[number] = sum_of(all);
+  }
+}
+
+// A table, or a part of it, of which no row was looked up is left out.
+void PsUpdater::add_rows(std::vector<ps::Gradient>& gradients) {
+  pushed_rows_.clear();
+  for (std::size_t number = 0; number < row_sums_.size(); ++number) {
+    const auto& sum = row_sums_[number];
+    if (!sum) continue;
+    std::size_t shard = layout_.first_shard_of_table(number);
+    for (const ps::Shard& part : layout_.shards_of_table(number)) {
+      const RowsOfShard& mine = pushed_rows_.emplace_back(rows_of_shard(sum->rows, part));
+      if (!mine.ids.empty()) {
+        gradients.push_back({.shard = shard,
+                             .values = bytes_of_rows(sum->values, mine.begin, mine.ids.size()),
+                             .row_ids = mine.ids});
+      }
+      ++shard;
+    }
+  }
+}
+
 // On replica 0's thread, while the others wait.
 void PsUpdater::push() {
   // The first step of a custom loop whose optimizer was not bound before. Gradients of values that are not
   // those of the ps tasks are of no use: this step only brings them.
   if (!begun_ && !begin()) return;
+  sum_rows();
   if (global_clipnorm_ > 0) {
     double all = 0;
+    for (const auto& sum : row_sums_) {
+      if (sum) all += sum->values.square().sum(at::kDouble).item<double>();
+    }
     for (int group = 0; group < static_cast<int>(sums_.size()); ++group) {
       all += squares(sums_[static_cast<std::size_t>(group)], group, 0,
                      sums_[static_cast<std::size_t>(group)].numel());
     }
     if (const double factor = clip_factor(all); factor != 1) {
       for (const at::Tensor& sum : sums_) sum.mul_(factor);
+      for (const auto& sum : row_sums_) {
+        if (sum) sum->values.mul_(factor);
+      }
     }
   }
   std::vector<ps::Gradient> gradients;
-  for (std::size_t shard = 0; shard < layout_.plan().shards().size(); ++shard) {
+  for (std::size_t shard = 0; shard < layout_.num_slot_shards(); ++shard) {
     if (has_gradient(layout_.slot_of(shard))) {
       gradients.push_back({.shard = shard, .values = layout_.bytes(sums_, shard)});
     }
   }
+  add_rows(gradients);
   ps::PushOrder order = session_->next_push();
   order.step = step_;
   order.learning_rate = learning_rate();
@@ -274,10 +392,44 @@ void PsUpdater::push() {
 
 ps::PsHandle PsUpdater::pull(std::uint64_t step) {
   std::vector<ps::PullTarget> targets;
-  for (std::size_t shard = 0; shard < layout_.plan().shards().size(); ++shard) {
+  for (std::size_t shard = 0; shard < layout_.num_slot_shards(); ++shard) {
     targets.push_back({.shard = shard, .values = layout_.bytes(pulled_, shard)});
   }
   return client_->pull_async(step, targets);
+}
+
+at::Tensor PsUpdater::pull_rows(std::size_t table, const at::Tensor& rows, bool for_step) {
+  if (!begun_) {
+    throw FailedPrecondition(
+        fmt::format("the rows of {} can be looked up in Strategy::run(), fit(), evaluate() and predict()",
+                    variables_->tables()[table]->name));
+  }
+  const auto lookup = std::make_shared<Lookup>();
+  lookup->values = at::empty({rows.numel(), variables_->tables()[table]->columns});
+  std::vector<ps::PullTarget> targets;
+  std::size_t shard = layout_.first_shard_of_table(table);
+  for (const ps::Shard& part : layout_.shards_of_table(table)) {
+    RowsOfShard& mine = lookup->parts.emplace_back(rows_of_shard(rows, part));
+    if (!mine.ids.empty()) {  // none would mean all
+      targets.push_back({.shard = shard,
+                         .values = bytes_of_rows(lookup->values, mine.begin, mine.ids.size()),
+                         .row_ids = mine.ids});
+    }
+    ++shard;
+  }
+  std::optional<ps::PsHandle> handle;
+  {
+    const std::lock_guard lock(asking_);
+    handle = client_->pull_async(for_step ? step_ : 0, targets);
+  }
+  try {
+    handle->wait(kAnswerPatience);
+  } catch (...) {
+    const std::lock_guard lock(asking_);
+    failed_lookups_.push_back(lookup);
+    throw;
+  }
+  return lookup->values;
 }
 
 OptimizerState PsUpdater::state() const {

@@ -22,6 +22,10 @@ struct PsUpdaterOptions {
 // sum, and asks for the values of the next step, which come while the input of that step is made. The
 // optimizer runs there.
 //
+// Of tables (see remote_table.h) a step moves the rows that it looks up, and only those: they are no part of
+// state(), nor of what is fetched and stored, and their optimizer state never leaves the ps tasks. So nothing
+// here grows with a table.
+//
 // Nothing is exchanged before the first step, so that whatever is restored until then is what the chief
 // begins with. Throws InvalidArgument for an optimizer that the ps tasks cannot make, and for a plan that
 // cannot be.

@@ -128,6 +128,9 @@ class StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
   virtual std::unique_ptr<Updater> make_updater(std::shared_ptr<Variables> variables,
                                                 const OptimizerSpec& optimizer);
 
+  // Whether tables live outside this process, so that modules made in its scope need no room for them.
+  virtual bool has_remote_tables() const { return false; }
+
   // What a ClusterCoordinator stands on; null for a strategy that has none.
   virtual ClosureHost* closure_host() { return nullptr; }
 

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "checkpoint/tensors.h"
+#include "strategy/first_values.h"
 #include "strategy/optimizer_description.h"
 #include "strategy/optimizer_slots.h"
 #include "tandem/error.h"
@@ -38,7 +39,7 @@ TorchShardStore::~TorchShardStore() = default;
 void TorchShardStore::create(const ps::PlacementPlan& plan, int ps, const std::string& optimizer) {
   std::vector<std::unique_ptr<Held>> shards(plan.shards().size());
   for (const std::size_t id : plan.shards_on(ps)) {
-    const ps::PlanVariable& variable = plan.variables()[static_cast<std::size_t>(plan.shards()[id].variable)];
+    const ps::PlanVariable& variable = plan.variable_of(id);
     const std::string name = plan.shard_name(id);
     const at::ScalarType dtype = dtype_from_name(name, variable.dtype);
     if (!at::isFloatingType(dtype)) {
@@ -49,6 +50,9 @@ void TorchShardStore::create(const ps::PlacementPlan& plan, int ps, const std::s
     auto mine = std::make_unique<Held>();
     mine->name = name;
     mine->values = at::zeros(plan.shard_shape(id), dtype);
+    if (variable.is_table()) {
+      fill_with_first_values(mine->values, plan.shards()[id].row_begin, *variable.first_values);
+    }
     mine->of_rows = [optimizer, group = variable.option_group](const at::Tensor& rows) {
       return optimizer_from_description(optimizer, group, {rows});
     };

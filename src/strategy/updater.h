@@ -85,7 +85,7 @@ class Updater {
   virtual ~Updater() = default;
 
   // On each replica's thread, before backward: zeroes its gradients, unless parts of the step have begun.
-  void begin_step(int replica);
+  virtual void begin_step(int replica);
   // The same before a backward whose gradients stay here, to be added to those of the step that follows.
   void begin_part(int replica);
 

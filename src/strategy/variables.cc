@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <map>
 
 #include "strategy/model_agreement.h"
@@ -46,6 +47,19 @@ void check_alike(const char* kind, const std::vector<NamedTensor>& first,
                       replica, kind, name));
     }
   }
+}
+
+void check_tables_alike(const std::vector<std::shared_ptr<RemoteTable>>& first,
+                        const std::vector<std::shared_ptr<RemoteTable>>& other, std::size_t replica) {
+  const auto same = [](const auto& a, const auto& b) {
+    return a != b && a->name == b->name && a->rows == b->rows && a->columns == b->columns &&
+           a->stddev == b->stddev;
+  };
+  if (std::ranges::equal(first, other, same)) return;
+  throw InvalidArgument(fmt::format(
+      "the model factory made other tables for replica {} than for replica 0, or the same ones: it "
+      "must build a new model, and the same, each time it is called",
+      replica));
 }
 
 // For each parameter the place of the first one that is the same tensor: its own, unless weights are tied.
@@ -92,6 +106,7 @@ Variables::Variables(std::vector<ReplicaTensors> copies, Placement placement, Sy
   for (std::size_t replica = 1; replica < copies_.size(); ++replica) {
     check_alike("parameter", copies_[0].parameters, copies_[replica].parameters, replica);
     check_alike("buffer", copies_[0].buffers, copies_[replica].buffers, replica);
+    check_tables_alike(copies_[0].tables, copies_[replica].tables, replica);
     if (first_names(copies_[replica].parameters) != firsts) {
       throw InvalidArgument(
           fmt::format("the model factory tied different weights for replica 0 and replica {}", replica));

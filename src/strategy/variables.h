@@ -4,10 +4,13 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "strategy/remote_table.h"
 
 namespace tandem::internal {
 
@@ -22,6 +25,8 @@ struct NamedTensor {
 struct ReplicaTensors {
   std::vector<NamedTensor> parameters;
   std::vector<NamedTensor> buffers;
+  // Those that parameter servers have, and no replica. They take no part in what is read and written here.
+  std::vector<std::shared_ptr<RemoteTable>> tables = {};
 };
 
 // Where the parameters of the replicas of one process live.
@@ -67,6 +72,11 @@ class Variables {
   // The places in `parameters` of those that require gradients; tied weights (one tensor under several names)
   // once, under their first name.
   std::vector<std::size_t> trainable() const;
+
+  // The same tables for every replica, of which each has its own end.
+  const std::vector<std::shared_ptr<RemoteTable>>& tables(int replica = 0) const {
+    return copy(replica).tables;
+  }
 
   // Every parameter and buffer by name, as a user reads it: on the CPU, contiguous, not aliasing the
   // variables.

@@ -9,10 +9,12 @@
 #include <string_view>
 
 #include "base/log.h"
+#include "base/random.h"
 #include "base/sha256.h"
 #include "strategy/replica_random.h"
 #include "strategy/strategy_impl.h"
 #include "strategy/torch_device.h"
+#include "tandem/embedding.h"
 #include "tandem/error.h"
 #include "tandem/sync_batch_norm.h"
 #include "train/metric_state.h"
@@ -46,10 +48,27 @@ std::uint64_t choose_seed(const internal::StrategyImpl& strategy,
   return chiefs;
 }
 
-internal::ReplicaTensors tensors_of(const torch::nn::Module& module) {
+// The tables that are not here, each with its name and a seed of its own; one that is registered twice, once.
+std::vector<std::shared_ptr<internal::RemoteTable>> tables_of(const torch::nn::Module& module,
+                                                              std::uint64_t seed) {
+  std::vector<std::shared_ptr<internal::RemoteTable>> tables;
+  for (const auto& item : module.named_modules()) {
+    const auto* embedding = item.value()->as<EmbeddingImpl>();
+    if (!embedding || !embedding->remote_table()) continue;
+    const auto& table = embedding->remote_table();
+    if (std::ranges::find(tables, table) != tables.end()) continue;
+    table->name = item.key().empty() ? "weight" : item.key() + ".weight";
+    table->seed = internal::seed_of_stream(seed, tables.size());
+    tables.push_back(table);
+  }
+  return tables;
+}
+
+internal::ReplicaTensors tensors_of(const torch::nn::Module& module, std::uint64_t seed) {
   internal::ReplicaTensors tensors;
   for (const auto& item : module.named_parameters()) tensors.parameters.push_back({item.key(), item.value()});
   for (const auto& item : module.named_buffers()) tensors.buffers.push_back({item.key(), item.value()});
+  tensors.tables = tables_of(module, seed);
   return tensors;
 }
 
@@ -111,7 +130,7 @@ Model::Model(NetworkFactory factory, ModelOptions options) : state_(std::make_sh
       if (options.sync_batch_norm) network = with_sync_batch_norm(network);
       if (options.policy.is_mixed()) network = internal::with_policy(network, options.policy, device);
       if (device.type == DeviceType::kGpu) network.module().to(internal::torch_device(device));
-      copies.push_back(tensors_of(network.module()));
+      copies.push_back(tensors_of(network.module(), state.seed));
       state.networks.push_back(std::move(network));
     }
     state.collective_forward =
@@ -217,6 +236,7 @@ std::int64_t Model::num_parameters() const {
   for (const std::size_t place : state_->variables->trainable()) {
     count += state_->variables->copy(0).parameters[place].tensor.numel();
   }
+  for (const auto& table : state_->variables->tables()) count += table->rows * table->columns;
   return count;
 }
 

@@ -166,6 +166,36 @@ TEST(Plan, TheDigestTellsEveryDifference) {
   EXPECT_EQ(digest({w}, {.num_ps = 1}).size(), 64u);
 }
 
+TEST(Plan, ATableTravelsWithHowItBegins) {
+  const auto planned = [](std::optional<NormalValues> first, std::vector<std::int64_t> shape = {6, 2}) {
+    PlanVariable table = variable("t", std::move(shape));
+    table.first_values = first;
+    return PlacementPlan({variable("w", {3}), table},
+                         {.num_ps = 2, .partitioner = FixedShardsPartitioner(2)});
+  };
+  const PlacementPlan plan = planned(NormalValues{.stddev = 0.1, .seed = ~std::uint64_t{0}});
+  EXPECT_EQ(PlacementPlan::from_json(plan.to_json()), plan);
+  EXPECT_FALSE(plan.is_table(1));
+  EXPECT_TRUE(plan.is_table(2));
+  EXPECT_TRUE(plan.is_table(3));
+  // The seed is of no matter to those who come later; all else is.
+  EXPECT_EQ(planned(NormalValues{.stddev = 0.1, .seed = 3}).digest(), plan.digest());
+  EXPECT_NE(planned(NormalValues{.stddev = 0.2}).digest(), plan.digest());
+  EXPECT_NE(planned({}).digest(), plan.digest());
+
+  EXPECT_EQ(message_of<InvalidArgument>([&] { planned(NormalValues{.stddev = -1}); }),
+            "variable \"t\" begins with a stddev of -1: expected 0 or more");
+  EXPECT_EQ(message_of<InvalidArgument>([&] { planned(NormalValues{}, {6}); }),
+            "variable \"t\" is a table of shape [6]: expected rows and columns");
+  auto json = nlohmann::json::parse(plan.to_json());
+  json["variables"][1]["first_values"]["seed"] = -1;
+  EXPECT_EQ(message_of<InvalidArgument>([&] { PlacementPlan::from_json(json.dump()); }),
+            "placement plan: \"seed\" of the first values of variable \"t\" is not a whole number from 0");
+  json["variables"][1]["first_values"] = 7;
+  EXPECT_EQ(message_of<InvalidArgument>([&] { PlacementPlan::from_json(json.dump()); }),
+            "placement plan: the first values of variable \"t\" is not an object");
+}
+
 TEST(Plan, SaysWhereTwoPlansDiffer) {
   const PlacementPlan a({variable("w", {6})}, {.num_ps = 2});
   const PlacementPlan b({variable("w", {7})}, {.num_ps = 2});

@@ -189,6 +189,42 @@ TEST(PsState, ThatTheStoreDoesNotKnowChangesNothing) {
   EXPECT_EQ(other->read_shards(5s), images_of(plan, 0, 0));
 }
 
+// Shard 0: "w"; 1 and 2: a table, on both servers.
+PlacementPlan plan_with_table() {
+  return {{{"w", "F32", {1, 3}},
+           {.name = "t", .dtype = "F32", .shape = {8, 3}, .first_values = NormalValues{.stddev = 1}}},
+          {.num_ps = 2, .partitioner = FixedShardsPartitioner(2)}};
+}
+
+TEST(PsState, OfATableIsNeverSentAsAWhole) {
+  const PlacementPlan plan = plan_with_table();
+  Servers servers(2);
+  auto chief = servers.client(plan, 0);
+  const std::vector<ShardImage> images{image_of(plan, 0, 2, 1), {}, {}};
+  EXPECT_EQ(chief->initialise("count", images, 40), 0);
+  EXPECT_EQ(chief->read_shards(5s), images);
+
+  // Rows are pushed and pulled.
+  const std::vector<std::int64_t> rows{1, 3};
+  const std::vector<float> ones(6, 1.0f);
+  const Gradient gradient{.shard = 2, .values = bytes_of(ones), .row_ids = rows};
+  EXPECT_EQ(chief->push_async({.step = 40}, std::span(&gradient, 1)).wait(5s).global_step, 41u);
+  std::vector<float> pulled(6);
+  const PullTarget target{.shard = 2, .values = std::as_writable_bytes(std::span(pulled)), .row_ids = rows};
+  chief->pull_async(0, std::span(&target, 1)).wait(5s);
+  EXPECT_EQ(pulled, ones);  // the store of this test begins with zeros
+
+  // Other values for the rest leave it as it is.
+  chief->assign(images, 70, 5s);
+  EXPECT_EQ(chief->global_step(), 70u);
+  chief->pull_async(0, std::span(&target, 1)).wait(5s);
+  EXPECT_EQ(pulled, ones);
+  auto wrong = images;
+  wrong[2] = image_of(plan, 2, 1, 1);
+  EXPECT_EQ(message_of<InvalidArgument>([&] { chief->assign(wrong, {}, 5s); }),
+            "values of t/part_1: a table is filled by its ps, and pushed and pulled by row");
+}
+
 class PsStateByHand : public testing::Test {
  protected:
   RawPeer admitted() {

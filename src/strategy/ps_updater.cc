@@ -124,9 +124,10 @@ class PsUpdater final : public Updater, private VariableHome, private RowSource 
     }
   }
 
+  // What is left of a step that failed is not part of this one.
   void begin_step(int replica) override {
+    if (!has_parts(replica)) forget_row_gradients(replica);
     Updater::begin_step(replica);
-    for (const auto& table : variables_->tables(replica)) table->gradients.clear();
   }
 
   void apply(int replica) override {
@@ -141,6 +142,7 @@ class PsUpdater final : public Updater, private VariableHome, private RowSource 
     if (replica == 0) timed(times.exchange, [&] { push(); });
     if (buffers_.replicas() > 1)
       timed(times.wait, [&] { meeting_.arrive(replica, kPsMinimize); });  // it is pushed
+    forget_row_gradients(replica);
   }
 
   OptimizerState state() const override;
@@ -153,6 +155,9 @@ class PsUpdater final : public Updater, private VariableHome, private RowSource 
   }
 
  private:
+  void forget_row_gradients(int replica) {
+    for (const auto& table : variables_->tables(replica)) table->gradients.clear();
+  }
   void tell_plan() const;
   void count_steps(std::int64_t global_step) {
     global_step_ = global_step;

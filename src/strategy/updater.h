@@ -124,6 +124,8 @@ class Updater {
   torch::optim::Optimizer& optimizer(int replica) const {
     return *optimizers_[static_cast<std::size_t>(replica)];
   }
+  // Whether gradients of parts of the next step are here already.
+  bool has_parts(int replica) const { return has_parts_[static_cast<std::size_t>(replica)] != 0; }
   // Checks the names and shapes of a state that is to be loaded.
   void check_state(const OptimizerState& state) const;
 

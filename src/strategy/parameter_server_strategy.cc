@@ -51,24 +51,11 @@ ResolvedCluster cluster_of(const ParameterServerOptions& options) {
   return resolved;
 }
 
-// What must be the same on every task, ps tasks included, beside what the program says.
-ServerOptions server_options(const ParameterServerOptions& options) {
-  ServerOptions server = options.server;
-  const auto or_none = [](const std::optional<int>& value) {
-    return value ? std::to_string(*value) : "none";
-  };
-  server.program["strategy"] = kPsStrategy;
-  server.program["max_staleness"] = or_none(options.service.max_staleness);
-  server.program["aggregate"] = or_none(options.service.aggregate);
-  return server;
-}
-
 // A ps in this process, beside what the process is for.
 class PsThread {
  public:
   PsThread(const ClusterSpec& cluster, int index, const ParameterServerOptions& options)
-      : server_(cluster, "ps", index, server_options(options), options.service),
-        thread_([this] { serve(); }) {}
+      : server_(cluster, "ps", index, options.server, options.service), thread_([this] { serve(); }) {}
   ~PsThread() { thread_.join(); }
   PsThread(const PsThread&) = delete;
 
@@ -170,7 +157,10 @@ std::shared_ptr<StrategyImpl> make_impl(const ParameterServerOptions& options) {
   }
   std::unique_ptr<PsThread> own_ps;
   if (options.also_ps) own_ps = std::make_unique<PsThread>(resolved.cluster, task.index, options);
-  auto session = std::make_shared<PsSession>(resolved.cluster, task, server_options(options));
+  auto session = std::make_shared<PsSession>(
+      resolved.cluster, task,
+      ps_server_options(resolved.cluster, options.server, options.service.max_staleness,
+                        options.service.aggregate));
   setup.workers = session->num_computing();
   setup.worker = session->number();
   setup.workers_in_sync = options.service.max_staleness == 0;
@@ -194,7 +184,7 @@ ParameterServerStrategy::ParameterServerStrategy(ParameterServerOptions options)
 bool ParameterServerStrategy::serve(const ParameterServerOptions& options) {
   const ResolvedCluster resolved = cluster_of(options);
   if (resolved.task->type != "ps") return false;
-  Server(resolved.cluster, "ps", resolved.task->index, server_options(options), options.service).join();
+  Server(resolved.cluster, "ps", resolved.task->index, options.server, options.service).join();
   return true;
 }
 

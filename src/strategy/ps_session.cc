@@ -37,8 +37,16 @@ std::uint64_t seed_from(const std::string& key) {
 
 }  // namespace
 
-void make_all_optional(const ClusterSpec& cluster, ServerOptions& options) {
+ServerOptions ps_server_options(const ClusterSpec& cluster, ServerOptions options,
+                                std::optional<int> max_staleness, std::optional<int> aggregate) {
+  const auto or_none = [](const std::optional<int>& value) {
+    return value ? std::to_string(*value) : "none";
+  };
   options.optional_jobs = cluster.jobs();
+  options.program["strategy"] = "parameter_server";
+  options.program["max_staleness"] = or_none(max_staleness);
+  options.program["aggregate"] = or_none(aggregate);
+  return options;
 }
 
 PsSession::PsSession(const ClusterSpec& cluster, const TaskId& task, ServerOptions options)
@@ -46,7 +54,6 @@ PsSession::PsSession(const ClusterSpec& cluster, const TaskId& task, ServerOptio
       servers_(tasks_of(cluster, "ps")),
       number_(static_cast<int>(std::ranges::find(tasks_, task) - tasks_.begin())),
       name_(task.name()) {
-  make_all_optional(cluster, options);
   if (has_chief_job() && !is_chief()) {
     const std::string host = parse_address(cluster.task_address(task), name_).host;
     ps::ClosureServerOptions listening{.worker = worker(),

@@ -20,8 +20,10 @@ namespace tandem::internal {
 inline constexpr const char* kPsAddress = "ps_address";
 inline constexpr const char* kClosureAddress = "closure_address";
 
-// So that nobody waits for all, and nobody's loss stops the others.
-void make_all_optional(const ClusterSpec& cluster, ServerOptions& options);
+// For every task of a cluster with parameter servers: nobody waits for all, nobody's loss stops the others,
+// and all must have been told the same of how workers wait for each other.
+ServerOptions ps_server_options(const ClusterSpec& cluster, ServerOptions options,
+                                std::optional<int> max_staleness, std::optional<int> aggregate);
 
 // A chief's or worker's place in a cluster with parameter servers: knows where these are, and who else is
 // there. Sees no torch. Any thread.
@@ -30,8 +32,8 @@ void make_all_optional(const ClusterSpec& cluster, ServerOptions& options);
 // what concerns closures is never asked for.
 class PsSession final : public ClosureHost {
  public:
-  // Listens and finds every ps. Throws what TaskServer throws, and Unavailable, naming the ps, if one has not
-  // come within options.join_timeout.
+  // Listens and finds every ps; options: of ps_server_options(). Throws what TaskServer throws, and
+  // Unavailable, naming the ps, if one has not come within options.join_timeout.
   PsSession(const ClusterSpec& cluster, const TaskId& task, ServerOptions options);
   // In order, this task has finished; while an exception unwinds, it leaves.
   ~PsSession() override;

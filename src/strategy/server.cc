@@ -71,9 +71,8 @@ namespace {
 
 // A ps listens for gradients before anyone can hear of it.
 ServerOptions with_service(
-    ServerOptions options, const ClusterSpec& cluster, std::optional<int> index,
+    ServerOptions options, std::optional<int> index,
     std::function<std::string(int index, const ServerOptions&, const std::string& key)> start) {
-  make_all_optional(cluster, options);
   options.offer_with_key = [base = options, index, start = std::move(start)](const std::string& key) {
     return std::map<std::string, std::string>{{kPsAddress, start(index.value_or(0), base, key)}};
   };
@@ -94,10 +93,13 @@ Server::Server(const ClusterSpec& cluster, const std::string& job, std::optional
 Server::Server(const ClusterSpec& cluster, const std::string& job, std::optional<int> index,
                ServerOptions options, std::unique_ptr<Service> service)
     : TaskServer(cluster, job, index,
-                 service ? with_service(std::move(options), cluster, index,
-                                        [&](int ps, const ServerOptions& server, const std::string& key) {
-                                          return service->start(cluster, ps, server, key);
-                                        })
+                 service ? with_service(
+                               ps_server_options(cluster, std::move(options), service->options.max_staleness,
+                                                 service->options.aggregate),
+                               index,
+                               [&](int ps, const ServerOptions& server, const std::string& key) {
+                                 return service->start(cluster, ps, server, key);
+                               })
                          : std::move(options)),
       service_(std::move(service)) {}
 

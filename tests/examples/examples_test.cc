@@ -76,6 +76,14 @@ TEST(Examples, estimator_cluster) {
   EXPECT_NE(out.find("step 300: y = 3.00 x + 2.00"), std::string::npos) << out;
 }
 
+TEST(Examples, monitored_ps) {
+  const TempFolder folder;
+  const std::string out = output({"tandem", "launch", "--ps", "1", "--workers", "2", "--",
+                                  TANDEM_BIN "/monitored_ps", "--checkpoint_dir", folder.path()});
+  EXPECT_NE(out.find("after 400 steps: y = 3.00 x + 2.00"), std::string::npos) << out;
+  EXPECT_TRUE(std::filesystem::exists(folder / "latest"));
+}
+
 TEST(Examples, supervisor) {
   const TempFolder folder;
   {

@@ -5,12 +5,15 @@
 // Prints what it found as lines "name value".
 #include <fmt/format.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <functional>
 #include <map>
 
 #include "cli/cluster_flags.h"
 #include "cli/program.h"
+#include "support/peak_memory.h"
 #include "support/training.h"
 #include "tandem/tandem.h"
 
@@ -28,10 +31,13 @@ struct Flags : internal::ClusterProgramFlags {
   std::int64_t min_shard_bytes = 0;
   bool bfloat16 = false;
   std::string folder = {};
+  std::string out = {};  // without snapshots of the ps tasks
   std::int64_t steps = 0;
   int pause_ms = 0;
   int width = 8;
   double outage = 60;
+  std::int64_t rows = 60;
+  std::int64_t columns = 8;
 };
 
 void say(const std::string& name, const std::string& value) {
@@ -300,6 +306,112 @@ void saves(const Flags& flags) {
   }
 }
 
+// Two lookups in one table, so that one step's gradient of a row is the sum of several.
+struct BagNetImpl : torch::nn::Module {
+  explicit BagNetImpl(const Flags& flags)
+      : table(register_module("table", Embedding(flags.rows, flags.columns))),
+        dense(register_module("dense", torch::nn::Linear(2 * flags.columns, 1))) {}
+  at::Tensor forward(const at::Tensor& ids) {
+    const at::Tensor first = table(ids.select(1, 0));
+    const at::Tensor others = table(ids.slice(1, 1)).mean(1);
+    return dense(at::cat({first, others}, 1));
+  }
+  Embedding table;
+  torch::nn::Linear dense;
+};
+TORCH_MODULE(BagNet);
+
+// Ids, and what is to be said of them: every row has a weight that the model can find.
+Batch bags(const Flags& flags, std::int64_t examples) {
+  const auto generator = at::detail::createCPUGenerator(21);
+  const at::Tensor ids = at::randint(0, flags.rows, {examples, 4}, generator, at::kLong);
+  const at::Tensor weights = (at::arange(flags.rows) * 2.399963).sin();
+  const at::Tensor y = weights.index_select(0, ids.flatten()).view(ids.sizes());
+  return {.x = ids, .y = y.select(1, 0).unsqueeze(1) + y.slice(1, 1).mean(1, /*keepdim=*/true)};
+}
+
+at::Tensor all_rows(const Strategy& strategy, const Model& model, const Flags& flags) {
+  at::Tensor rows;
+  strategy.run([&](ReplicaContext& replica) {
+    const torch::NoGradGuard no_grad;
+    if (replica.local_id() > 0) return;
+    rows = model.on(replica).module().as<BagNetImpl>()->table(at::arange(flags.rows));
+  });
+  return rows;
+}
+
+// A custom loop of plain SGD, where gradients by row and dense ones are the same. It begins with these
+// values, where it can be given any, and returns the rows at the end.
+std::pair<at::Tensor, Model> train_bags(const Strategy& strategy, const Flags& flags,
+                                        std::map<std::string, at::Tensor>& first) {
+  auto optimizer = strategy.scope([] { return optimizers::SGD({.learning_rate = 0.5}); });
+  Model model = strategy.scope([&] { return Model([&] { return BagNet(flags); }, {.seed = 3}); });
+  if (first.empty()) {
+    first["table.weight"] = all_rows(strategy, model, flags);
+    first.merge(model.values());
+  } else {
+    model.set_values(first);
+  }
+  const Batch data = bags(flags, 16 * flags.steps);
+  for (std::int64_t step = 0; step < flags.steps; ++step) {
+    strategy.run([&](ReplicaContext& replica) {
+      const std::int64_t each = 16 / replica.num_replicas_in_sync();
+      const std::int64_t begin = 16 * step + each * replica.id();
+      const at::Tensor error = model.on(replica)(data.x.tensor().slice(0, begin, begin + each)) -
+                               data.y.tensor().slice(0, begin, begin + each);
+      optimizer.minimize(replica, error.square().sum() / 16, model);
+    });
+  }
+  return {all_rows(strategy, model, flags), model};
+}
+
+// The same program with the table here and there.
+void looks_up(const Flags& flags) {
+  const ParameterServerStrategy strategy(options_of(flags));
+  std::map<std::string, at::Tensor> first;
+  const auto [remote_rows, remote] = train_bags(strategy, flags, first);
+  const auto [rows, local] = train_bags(OneDeviceStrategy(), flags, first);
+  say("parameters", static_cast<double>(remote.num_parameters() - local.num_parameters()));
+  say("parameters_here", static_cast<double>(remote.values().size()));
+  say("stddev", first.at("table.weight").std().item<double>());
+  say("moved", distance(remote_rows, first.at("table.weight")));
+  say("rows", distance(remote_rows, rows));
+  say("dense", distance(remote.values().at("dense.weight"), local.values().at("dense.weight")));
+  std::string digest;
+  for (int i = 0; i < 3; ++i) digest += fmt::format("{:.9g} ", first.at("table.weight")[i][0].item<double>());
+  say("first_values", digest);
+  try {
+    strategy.run([&](ReplicaContext& replica) { remote.on(replica)(at::full({1, 4}, flags.rows)); });
+  } catch (const InvalidArgument& error) {
+    say("refused", error.what());
+  }
+}
+
+// fit, evaluate, and all that reads a model as a whole.
+void learns_bags(const Flags& flags) {
+  const ParameterServerStrategy strategy(options_of(flags));
+  Model model = strategy.scope([&] {
+    Model m([&] { return BagNet(flags); }, {.seed = 3});
+    m.compile({.optimizer = optimizers::Adam({.learning_rate = 0.02}), .loss = losses::mean_squared_error()});
+    return m;
+  });
+  const Batch all = bags(flags, 1024);
+  const Dataset data = Dataset::from_tensors(all.x.tensor(), all.y);
+  say("loss_before", model.evaluate(data.batch(128)).at("loss"));
+  model.fit(data.shuffle(1024).batch(32),
+            {.epochs = 1000,
+             .max_steps = flags.steps,
+             .callbacks = {BackupAndRestore(
+                 {.backup_dir = flags.out + "/backup", .save_freq = 20, .delete_checkpoint = false})},
+             .verbose = Verbose::kSilent});
+  if (strategy.is_chief()) {
+    say("loss", model.evaluate(data.batch(128)).at("loss"));
+    model.save(flags.out + "/model.safetensors");
+    say("saved_bytes", static_cast<double>(std::filesystem::file_size(flags.out + "/model.safetensors")));
+  }
+  say("peak", static_cast<double>(testing_support::peak_memory(getpid())));
+}
+
 void run(const Flags& flags) {
   static const std::map<std::string, void (*)(const Flags&)> scenarios{{"one_worker", one_worker},
                                                                        {"one_worker_mixed", one_worker_mixed},
@@ -307,7 +419,9 @@ void run(const Flags& flags) {
                                                                        {"learns", learns},
                                                                        {"counts", counts},
                                                                        {"coordinates", coordinates},
-                                                                       {"saves", saves}};
+                                                                       {"saves", saves},
+                                                                       {"looks_up", looks_up},
+                                                                       {"learns_bags", learns_bags}};
   if (ParameterServerStrategy::serve(options_of(flags))) return;
   scenarios.at(flags.scenario)(flags);
 }
@@ -325,10 +439,13 @@ int main(int argc, char** argv) {
   app.add_option("--min_shard_bytes", flags.min_shard_bytes);
   app.add_flag("--bfloat16", flags.bfloat16);
   app.add_option("--folder", flags.folder);
+  app.add_option("--out", flags.out);
   app.add_option("--steps", flags.steps);
   app.add_option("--pause_ms", flags.pause_ms);
   app.add_option("--width", flags.width);
   app.add_option("--outage", flags.outage);
+  app.add_option("--rows", flags.rows);
+  app.add_option("--columns", flags.columns);
   flags.add_cluster_flags(app);
   flags.add_server_flags(app);
   flags.add_security_flags(app);

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -210,6 +211,53 @@ TEST(ParameterServer, WhatIsSavedGoesOnUnderOtherStrategiesAndBack) {
       EXPECT_NE(tasks.worker(0).out.find("going on after step"), std::string::npos) << tasks.out();
     }
   }
+}
+
+// Rows of a table that no worker has.
+TEST(ParameterServerTables, ByRowIsTheSameAsATableHere) {
+  std::set<std::string> first_values;
+  for (const int servers : {1, 3}) {
+    PsCluster tasks(servers, 1, "looks_up", {"--steps", "30", "--replicas", "2", "--min_shard_bytes", "500"});
+    tasks.start_all();
+    tasks.expect_done();
+    EXPECT_EQ(tasks.number(0, "parameters"), 0) << tasks.out();
+    EXPECT_EQ(tasks.number(0, "parameters_here"), 2) << "the table is no tensor of the worker's";
+    EXPECT_NEAR(tasks.number(0, "stddev"), 0.05, 0.01);
+    EXPECT_GT(tasks.number(0, "moved"), 0.1) << tasks.out();
+    EXPECT_LT(tasks.number(0, "rows"), 1e-6) << tasks.out();
+    EXPECT_LT(tasks.number(0, "dense"), 1e-6) << tasks.out();
+    EXPECT_NE(tasks.text(0, "refused").find("id 60 has no row: table.weight has 60 rows (0 to 59)"),
+              std::string::npos)
+        << tasks.out();
+    first_values.insert(tasks.text(0, "first_values"));
+  }
+  EXPECT_EQ(first_values.size(), 1u) << "how a table is cut changes its first values";
+}
+
+TEST(ParameterServerTables, WorkersInStepAddTheirRows) {
+  TempFolder folder;
+  PsCluster tasks(2, 2, "learns_bags",
+                  {"--steps", "150", "--staleness", "0", "--min_shard_bytes", "500", "--out", folder.path()});
+  tasks.start_all();
+  tasks.expect_done();
+  EXPECT_LT(tasks.number(0, "loss"), 0.1 * tasks.number(0, "loss_before")) << tasks.out();
+}
+
+TEST(ParameterServerTables, AWorkersMemoryDoesNotGrowWithTheTable) {
+  constexpr double kTable = 400'000.0 * 128 * 4;  // 205 MB
+  std::vector<double> peaks;
+  for (const char* rows : {"600", "400000"}) {
+    TempFolder folder;
+    PsCluster tasks(2, 2, "learns_bags",
+                    {"--steps", "60", "--rows", rows, "--columns", "128", "--min_shard_bytes", "500", "--out",
+                     folder.path()});
+    tasks.start_all();
+    tasks.expect_done();
+    peaks.push_back(std::max(tasks.number(0, "peak"), tasks.number(1, "peak")));
+    EXPECT_LT(tasks.number(0, "saved_bytes"), 1e5) << tasks.out();
+  }
+  EXPECT_GT(peaks[0], 1e7);
+  EXPECT_LT(peaks[1], peaks[0] + kTable / 10);
 }
 
 // Kills a worker, or a ps, again and again while three workers count.

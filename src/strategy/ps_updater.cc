@@ -108,7 +108,7 @@ class PsUpdater final : public Updater, private VariableHome, private RowSource 
   }
 
   ~PsUpdater() override {
-    variables_->set_home(nullptr);
+    variables_->leave_home(this);
     for_each_table([this](std::size_t, RemoteTable& table) {
       if (table.source == this) table.source = nullptr;
     });

@@ -87,6 +87,10 @@ class Variables {
 
   // Null, at first: they live here. It must outlive its stay.
   void set_home(VariableHome* home) { home_ = home; }
+  // Unless they have moved since.
+  void leave_home(const VariableHome* home) {
+    if (home_ == home) home_ = nullptr;
+  }
   bool has_home() const { return home_ != nullptr; }
   void settle() {
     if (home_) home_->settle();

@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+
 #include <atomic>
 #include <chrono>
-#include <thread>
-
 #include <concepts>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "strategy/values_codec.h"
 #include "support/closure_hosts.h"

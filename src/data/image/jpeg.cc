@@ -65,9 +65,9 @@ void count_scans(j_common_ptr info) {
   std::longjmp(complaint_of(info).back, 1);
 }
 
-// Of a file with unusual sampling factors that is decoded at a part of its size, libjpeg makes pixels of more
-// samples than it has written, beyond the end of the rows that it asked for too. They would be whatever the
-// memory held before: another picture each time, with something of this process in it.
+// Of some damaged files that are decoded at a part of their size, libjpeg makes pixels of samples that it has not
+// written (seen with Valgrind; probably those beyond the end of its rows). They would be whatever the memory held
+// before: another picture each time, with something of this process in it.
 JSAMPARRAY clean_rows(j_common_ptr info, int pool, JDIMENSION width, JDIMENSION count) {
   constexpr JDIMENSION kBeyond = 64;
   const JSAMPARRAY rows = complaint_of(info).alloc_rows(info, pool, width + kBeyond, count);

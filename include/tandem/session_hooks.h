@@ -139,4 +139,17 @@ std::shared_ptr<SessionRunHook> FeedFnHook(std::function<void()> feed_fn);
 std::shared_ptr<SessionRunHook> GlobalStepWaiterHook(std::int64_t wait_until_step,
                                                      double max_wait_secs = 7200);
 
+struct ProfilerOptions {
+  std::optional<std::int64_t> save_steps = {};
+  std::optional<double> save_secs = {};
+  std::string output_dir = {};  // empty: where the process runs
+  bool show_dataflow = true;    // arrows from an operation to its part of backward
+  bool show_memory = false;     // how much of the process is in memory, over time
+};
+// Records a step whenever it is due (never the first), and writes it to "timeline-<step>.json", for
+// chrome://tracing or ui.perfetto.dev: what each replica did (input, forward, backward, the gradients' way,
+// update), and every operation of libtorch. Tasks other than the chief write "timeline-<step>.<task>.json".
+// A recorded step is slower; the others are not.
+std::shared_ptr<SessionRunHook> ProfilerHook(ProfilerOptions options);
+
 }  // namespace tandem

@@ -11,6 +11,7 @@
 #include "comm/choose_algorithm.h"
 #include "comm/engine.h"
 #include "tandem/error.h"
+#include "trace/recorder.h"
 
 namespace tandem {
 
@@ -123,6 +124,7 @@ struct CommunicatorImpl {
       if (failure) return failure;
     }
     if (options.timeout) operation.deadline = Operation::Clock::now() + *options.timeout;
+    const TraceSpan span(operation.name.c_str());
     try {
       engine->run(operation);
       return nullptr;

@@ -9,6 +9,7 @@
 #include "strategy/torch_device.h"
 #include "tandem/error.h"
 #include "tandem/strategy.h"
+#include "trace/recorder.h"
 
 namespace tandem {
 namespace {
@@ -85,6 +86,7 @@ DistributedBatch DistributedDataset::next() {
 }
 
 std::optional<DistributedBatch> DistributedDataset::next_as_optional() {
+  const internal::TraceSpan span("input");
   return strategy_->or_stop_all([&] {
     switch (holds_) {
       case Holds::kGlobalBatches:

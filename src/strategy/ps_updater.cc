@@ -133,15 +133,16 @@ class PsUpdater final : public Updater, private VariableHome, private RowSource 
   void apply(int replica) override {
     const torch::NoGradGuard no_grad;
     UpdateTimes& times = times_[static_cast<std::size_t>(replica)];
-    timed(times.reduce, [&] { buffers_.stage_gradients(replica); });
-    timed(times.wait,
+    timed("reduce", times.reduce, [&] { buffers_.stage_gradients(replica); });
+    timed("wait for replicas", times.wait,
           [&] { meeting_.arrive(replica, kPsMinimize); });  // every replica's gradients are complete
-    timed(times.reduce, [&] { reduce(replica); });
+    timed("reduce", times.reduce, [&] { reduce(replica); });
     if (buffers_.replicas() > 1)
-      timed(times.wait, [&] { meeting_.arrive(replica, kPsMinimize); });  // the sum stands
-    if (replica == 0) timed(times.exchange, [&] { push(); });
+      timed("wait for replicas", times.wait,
+            [&] { meeting_.arrive(replica, kPsMinimize); });  // the sum stands
+    if (replica == 0) timed("exchange", times.exchange, [&] { push(); });
     if (buffers_.replicas() > 1)
-      timed(times.wait, [&] { meeting_.arrive(replica, kPsMinimize); });  // it is pushed
+      timed("wait for replicas", times.wait, [&] { meeting_.arrive(replica, kPsMinimize); });  // it is pushed
     forget_row_gradients(replica);
   }
 
@@ -249,6 +250,7 @@ bool PsUpdater::begin() {
 void PsUpdater::settle() {
   if (!begun_) begin();
   if (!arriving_) return;
+  const TraceSpan span("wait for values");
   arriving_->wait(kAnswerPatience);
   arriving_.reset();
   install();

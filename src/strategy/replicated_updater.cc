@@ -27,18 +27,18 @@ class ReplicatedUpdater final : public Updater {
     const torch::NoGradGuard no_grad;
     UpdateTimes& times = times_[static_cast<std::size_t>(replica)];
     if (exchange_) {
-      timed(times.exchange, [&] { exchange_->finish(replica); });
+      timed("exchange", times.exchange, [&] { exchange_->finish(replica); });
     } else {
-      timed(times.wait,
+      timed("wait for replicas", times.wait,
             [&] { meeting_.arrive(replica, "minimize"); });  // every replica knows which gradients it has
     }
     bool skip = false;
-    timed(times.reduce, [&] {
+    timed("reduce", times.reduce, [&] {
       reduce(replica);
       skip = !scales_.empty() && !unscale(replica);
       if (global_clipnorm_ > 0 && !skip) clip(replica);
     });
-    timed(times.update, [&] {
+    timed("update", times.update, [&] {
       if (skip || replica >= static_cast<int>(optimizers_.size())) return;
       for (std::size_t i = 0; i < buffers_.slots().size(); ++i) {
         // An optimizer skips a parameter without a gradient; begin_step() attaches it again.
@@ -47,7 +47,8 @@ class ReplicatedUpdater final : public Updater {
       optimizer(replica).step();
       if (buffers_.central()) refresh_caches();
     });
-    timed(times.wait, [&] { meeting_.arrive(replica, "minimize"); });  // nobody asks has_gradient() any more
+    timed("wait for replicas", times.wait,
+          [&] { meeting_.arrive(replica, "minimize"); });  // nobody asks has_gradient() any more
   }
 
   // Every replica's optimizer holds the same: the first one's is read.

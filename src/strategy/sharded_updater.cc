@@ -36,24 +36,26 @@ class ShardedUpdater final : public Updater {
     const torch::NoGradGuard no_grad;
     UpdateTimes& times = times_[static_cast<std::size_t>(replica)];
     if (exchange_) {
-      timed(times.exchange, [&] { exchange_->finish(replica); });
+      timed("exchange", times.exchange, [&] { exchange_->finish(replica); });
     } else {
-      timed(times.reduce, [&] { buffers_.stage_gradients(replica); });
-      timed(times.wait, [&] { meeting_.arrive(replica, kName); });  // every replica's gradients are complete
+      timed("reduce", times.reduce, [&] { buffers_.stage_gradients(replica); });
+      timed("wait for replicas", times.wait,
+            [&] { meeting_.arrive(replica, kName); });  // every replica's gradients are complete
     }
     bool skip = false;
-    timed(times.reduce, [&] {
+    timed("reduce", times.reduce, [&] {
       choose_segments(replica);
       if (!exchange_) reduce(replica);
       skip = !scales_.empty() && !unscale(replica);
       if (global_clipnorm_ > 0 && !skip) clip(replica);
     });
-    timed(times.update, [&] {
+    timed("update", times.update, [&] {
       if (skip) return;
       optimizer(replica).step();
       hand_out(replica);
     });
-    timed(times.wait, [&] { meeting_.arrive(replica, kName); });  // every shard is written
+    timed("wait for replicas", times.wait,
+          [&] { meeting_.arrive(replica, kName); });  // every shard is written
   }
 
   OptimizerState state() const override;

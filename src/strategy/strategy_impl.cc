@@ -14,6 +14,7 @@
 #include "strategy/torch_device.h"
 #include "strategy/updater.h"
 #include "tandem/error.h"
+#include "trace/recorder.h"
 
 namespace tandem::internal {
 namespace {
@@ -83,6 +84,7 @@ void StrategyImpl::run_replica(int local, RandomScope& random, const Distributed
                                static_cast<std::uint64_t>(input_pipeline() * num_local_replicas() + local)));
   const c10::OptionalDeviceGuard guard(torch_device(device));
   const RunningReplica running(replica);
+  const TraceSpan span("replica");
   fn(replica);
 }
 

@@ -16,6 +16,7 @@
 #include "strategy/loss_scale.h"
 #include "strategy/variables.h"
 #include "tandem/cross_device_ops.h"
+#include "trace/recorder.h"
 
 namespace torch::optim {
 class Optimizer;
@@ -70,9 +71,10 @@ struct MeetingPlace {
   bool gradients_on_host = false;  // they leave this process from there
 };
 
-// Adds to `seconds` how long fn took.
+// Adds to `seconds` how long fn took; a trace shows it under the name.
 template <typename Fn>
-void timed(double& seconds, Fn fn) {
+void timed(const char* name, double& seconds, Fn fn) {
+  const TraceSpan span(name);
   const auto start = std::chrono::steady_clock::now();
   fn();
   seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

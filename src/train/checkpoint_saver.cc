@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "checkpoint/tensors.h"
 #include "tandem/error.h"
+#include "trace/recorder.h"
 #include "train/packed_tensors.h"
 #include "train/training_state.h"
 
@@ -109,6 +110,7 @@ std::vector<CheckpointSaver::Shard> CheckpointSaver::part_of(TrainingState state
 
 // On a thread of its own.
 std::vector<ShardSummary> CheckpointSaver::write(const std::vector<Shard>& shards) const {
+  const TraceSpan span("write checkpoint");
   std::vector<ShardSummary> summaries;
   for (const Shard& shard : shards) {
     try {

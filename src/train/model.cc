@@ -17,6 +17,7 @@
 #include "tandem/embedding.h"
 #include "tandem/error.h"
 #include "tandem/sync_batch_norm.h"
+#include "trace/recorder.h"
 #include "train/metric_state.h"
 #include "train/mixed_precision.h"
 #include "train/model_state.h"
@@ -90,6 +91,7 @@ bool has_sync_batch_norm(const torch::nn::Module& module) {
 // Batch norm cannot train on one value per channel. libtorch says so without telling where.
 at::Tensor forward(const Network& network, const Batch& piece, const ReplicaContext& replica,
                    std::int64_t step) {
+  const internal::TraceSpan span("forward");
   try {
     return network(piece.x);
   } catch (const std::exception& error) {
@@ -166,6 +168,7 @@ double Model::train_step(const DistributedBatch& batch, OnNan on_nan) {
 Model::State::Standing Model::State::train_step(const Model& model, const DistributedBatch& batch,
                                                 OnNan on_nan) {
   CompileOptions& compiled = ready("train_step()");
+  const internal::TraceSpan span("train_step", global_step + 1);
   strategy.seed_random(seed, global_step);
   const std::int64_t step = global_step;
   // A loss that overflows is what its scale is there for, until that cannot become smaller.

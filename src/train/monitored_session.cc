@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "strategy/strategy_impl.h"
 #include "tandem/error.h"
+#include "trace/recorder.h"
 #include "train/agreement.h"
 #include "train/model_state.h"
 #include "train/preemption.h"
@@ -140,6 +141,7 @@ bool MonitoredTrainingSession::Impl::step(const std::function<Logs()>& fn) {
   for (const auto& hook : hooks) hook->before_run(context);
   SessionRunValues values;
   try {
+    const internal::TraceSpan span("step", model.global_step() + 1);
     values.results = fn();
   } catch (const OutOfRange&) {
     stopped = true;

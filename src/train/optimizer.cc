@@ -8,6 +8,7 @@
 #include "tandem/error.h"
 #include "tandem/model.h"
 #include "tandem/optimizers.h"
+#include "trace/recorder.h"
 #include "train/model_state.h"
 #include "train/optimizer_binding.h"
 
@@ -47,6 +48,7 @@ internal::Updater& updater_for(Optimizer::Binding& binding, ReplicaContext& repl
 }
 
 void backward(const at::Tensor& loss, double scale) {
+  const internal::TraceSpan span("backward");
   if (loss.defined()) (scale == 1 ? loss : loss * scale).backward();
 }
 

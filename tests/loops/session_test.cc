@@ -4,6 +4,10 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "loops/support.h"
 #include "summary/event_reader.h"
@@ -281,6 +285,62 @@ TEST(SessionHooksTest, TheOthersAreCalledWhenTheyShould) {
   EXPECT_NE(late.find("for global step 100, and it is 3"), std::string::npos) << late;
   EXPECT_THROW(StopAtStepHook({}), InvalidArgument);
   EXPECT_THROW(StopAtStepHook({.num_steps = 1, .last_step = 1}), InvalidArgument);
+}
+
+std::set<std::string> files_in(const std::string& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.insert(entry.path().filename());
+  return names;
+}
+
+TEST(SessionHooksTest, ProfilerWritesAChromeTraceOfEveryStepThatIsDue) {
+  const TempFolder folder;
+  Training training(/*replicas=*/2);
+  {
+    MonitoredTrainingSession session(
+        training.model,
+        {.hooks = {ProfilerHook({.save_steps = 2, .output_dir = folder.path(), .show_memory = true}),
+                   StopAtStepHook({.last_step = 5})}});
+    while (!session.should_stop()) session.run([&] { return training.step(); });
+  }
+  ASSERT_EQ(files_in(folder.path()), (std::set<std::string>{"timeline-2.json", "timeline-4.json"}));
+
+  std::ifstream file(folder.path() + "/timeline-4.json");
+  const auto trace = nlohmann::json::parse(file);
+  std::map<std::string, int> spans;
+  std::multiset<std::int64_t> begins, ends;
+  int counters = 0;
+  for (const auto& event : trace.at("traceEvents")) {
+    const std::string phase = event.at("ph");
+    if (phase == "X") ++spans[event.at("name")];
+    if (phase == "X" && event.at("name") == "train_step") {
+      EXPECT_EQ(event.at("args").at("step"), 4);
+    }
+    if (phase == "s") begins.insert(event.at("id").get<std::int64_t>());
+    if (phase == "f") ends.insert(event.at("id").get<std::int64_t>());
+    if (phase == "C") ++counters;
+  }
+  for (const char* once : {"step", "train_step", "input"}) EXPECT_EQ(spans[once], 1) << once;
+  for (const char* each :
+       {"replica", "forward", "backward", "reduce", "update", "aten::addmm", "AddmmBackward0"}) {
+    EXPECT_GE(spans[each], 2) << each << " is not there for both replicas";
+  }
+  EXPECT_FALSE(begins.empty());
+  EXPECT_EQ(begins, ends);
+  EXPECT_EQ(std::set(begins.begin(), begins.end()).size(), begins.size()) << "an arrow begins twice";
+  EXPECT_GT(counters, 0);
+}
+
+TEST(SessionHooksTest, AProfilerThatCannotWriteDoesNotStopTheTraining) {
+  const TempFolder folder;
+  std::ofstream(folder.path() + "/file") << "in the way";
+  Training training;
+  MonitoredTrainingSession session(
+      training.model, {.hooks = {ProfilerHook({.save_steps = 1, .output_dir = folder.path() + "/file/below"}),
+                                 StopAtStepHook({.last_step = 3})}});
+  while (!session.should_stop()) session.run([&] { return training.step(); });
+  EXPECT_EQ(training.model.global_step(), 3);
+  EXPECT_THROW(ProfilerHook({}), InvalidArgument);
 }
 
 TEST(SupervisorTest, TrainsUntilAskedAndGoesOnAfterARestart) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 
+#include "models/relu6.h"
 #include "support/oracle.h"
 #include "tandem/error.h"
 #include "tandem/models/lenet.h"
@@ -155,6 +156,42 @@ TEST(MobileNetV2Test, GivesEveryParameterAGradient) {
   MobileNetV2 net(MobileNetV2Options{.classes = 2, .width = 0.35});
   net(torch::randn({2, 3, 32, 32})).sum().backward();
   for (const auto& item : net->named_parameters()) EXPECT_TRUE(item.value().grad().defined()) << item.key();
+}
+
+TEST(Relu6Test, IsLibtorchsWithItsGradient) {
+  const at::Tensor values =
+      torch::cat({torch::linspace(-8, 14, 1001), torch::tensor({0.f, 6.f, -0.f, 1e-30f})});
+  const at::Tensor weights = torch::linspace(-1, 1, values.numel());
+  const auto run = [&](const at::Tensor& at_values,
+                       const std::function<at::Tensor(const at::Tensor&)>& relu6) {
+    const at::Tensor x = at_values.clone().requires_grad_();
+    const at::Tensor y = relu6(x + 0);
+    (y * weights).sum().backward();
+    return std::pair(y.detach(), x.grad());
+  };
+  const auto expected = run(values, [](const at::Tensor& x) { return torch::relu6(x); });
+  const auto found = run(values, relu6_);
+  EXPECT_TRUE(found.first.equal(expected.first));
+  EXPECT_TRUE(found.second.equal(expected.second));
+
+  // In bfloat16 the values are rounded, and so their gradients are those of the rounded ones.
+  const at::Tensor rounded = values.to(at::kBFloat16);
+  const auto of_rounded = run(rounded.to(at::kFloat), [](const at::Tensor& x) { return torch::relu6(x); });
+  const auto in_half = run(rounded, relu6_);
+  EXPECT_TRUE(in_half.first.to(at::kFloat).equal(of_rounded.first));
+  EXPECT_TRUE(in_half.second.to(at::kFloat).equal(of_rounded.second.to(at::kBFloat16).to(at::kFloat)));
+}
+
+TEST(Relu6Test, TakesGradientsThatLieOtherwiseInMemory) {
+  const at::Tensor x =
+      torch::randn({2, 8, 5, 5}).mul_(4).to(at::kBFloat16).contiguous(at::MemoryFormat::ChannelsLast);
+  const at::Tensor weights =
+      torch::randn({2, 8, 5, 5}).to(at::kBFloat16);  // contiguous, and so is the gradient
+  const at::Tensor leaf = x.clone().requires_grad_();
+  const at::Tensor y = relu6_(leaf + 0);
+  torch::autograd::backward({y}, {weights});
+  const at::Tensor inside = (x > 0).logical_and(x < 6);
+  EXPECT_TRUE(leaf.grad().equal(weights.masked_fill(inside.logical_not(), 0)));
 }
 
 TEST(LeNetTest, IsCaffes) {

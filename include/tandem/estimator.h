@@ -31,6 +31,11 @@ struct EstimatorSpec {
   std::function<Tensors::Map(const at::Tensor& output)> predictions = {};
   std::vector<std::shared_ptr<SessionRunHook>> training_hooks = {};
   std::vector<std::shared_ptr<SessionRunHook>> training_chief_hooks = {};
+  std::vector<std::shared_ptr<SessionRunHook>> evaluation_hooks = {};
+  std::vector<std::shared_ptr<SessionRunHook>> prediction_hooks = {};
+  // Applied to each batch before the model sees it, to train and to evaluate: takes sample weights or labels
+  // from where the input has them. Called from the threads that read the input.
+  std::function<Batch(Batch)> prepare_batch = {};
   Scaffold scaffold = {};
 };
 
@@ -79,6 +84,11 @@ struct EstimatorTrainOptions {
 };
 
 struct EstimatorEvaluateOptions {
+  // Called around each batch as those of a session are around a step; before those of the EstimatorSpec. A
+  // step's results are the loss of the batch and the metrics so far, to predict nothing; its global_step is
+  // the checkpoint's. request_stop() ends it after this batch. Tasks that evaluate together must have the
+  // same.
+  std::vector<std::shared_ptr<SessionRunHook>> hooks = {};
   // Unset: until the data ends.
   std::optional<std::int64_t> steps = {};
   // Empty: the newest in model_dir.

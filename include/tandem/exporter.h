@@ -37,7 +37,9 @@ struct BestExporterOptions {
   std::function<bool(const Logs& best, const Logs& current)> compare_fn = {};
   int exports_to_keep = 5;
 };
-// Whenever the result is the best since this process began.
+// Whenever the result is the best so far. It is kept in "best.json" beside the exports, so that a program
+// that is started again knows it; remove the file to begin anew. Throws DataLoss if somebody else has written
+// it.
 std::shared_ptr<Exporter> BestExporter(std::string name, BestExporterOptions options = {});
 
 }  // namespace tandem

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "tandem/cluster_resolver.h"
+#include "tandem/placement.h"
 #include "tandem/strategy.h"
 
 namespace tandem {
@@ -24,11 +26,20 @@ struct RunConfig {
   std::int64_t log_step_count_steps = 100;  // 0: never
   // Unset: one replica on the first device.
   std::optional<Strategy> train_distribute = {};
+  // Where variables live, in a cluster that has ps tasks and no train_distribute: the device of each, such as
+  // "/job:ps/task:1"; replica_device_setter() makes one. Empty: one ps after the other. A strategy places its
+  // variables itself (ParameterServerOptions::ps_strategy).
+  std::function<std::string(const VariableToPlace&)> device_fn = {};
+  // How tasks talk to each other: "grpc", which is also what empty means. There is no other.
+  std::string protocol = {};
   std::optional<Strategy> eval_distribute = {};
   // TensorFlow's other place for the two.
   struct DistributeConfig {
     std::optional<Strategy> train_distribute = {};
     std::optional<Strategy> eval_distribute = {};
+    // TensorFlow's way to train from a program outside the cluster. Here the program runs on every task, or
+    // hands out its steps through a ClusterCoordinator; so this must stay unset.
+    std::optional<ClusterSpec> remote_cluster = {};
   } experimental_distribute = {};
   // How long a worker that is not in sync with others waits at most before it starts, so that they do not all
   // start at once.
@@ -53,7 +64,8 @@ struct RunConfig {
   std::optional<int> global_id_in_cluster() const;
 
   // A copy in which what is unset, and can be found out, is set. Throws InvalidArgument for what makes no
-  // sense: two periods for saving, two different strategies for training, a cluster with two chiefs.
+  // sense: two periods for saving, two different strategies for training, a cluster with two chiefs, a
+  // device_fn that nobody would ask.
   RunConfig resolved() const;
 };
 

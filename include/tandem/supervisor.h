@@ -19,11 +19,17 @@ struct SupervisorOptions {
   std::string logdir = {};
   double save_model_secs = 600;
   double save_summaries_secs = 120;
+  // How often a task that waits for the chief to make the model ready says so in the log. TensorFlow looks as
+  // often; here a task knows at once, so that it never waits longer than it must.
+  double recovery_wait_secs = 30;
   // How long stop() waits for what loop() runs.
   double stop_grace_secs = 120;
   // Called where no checkpoint is found.
   std::function<void(Model&)> init_fn = {};
   CheckpointOptions saver = {.max_to_keep = 5};
+  // Keeps checkpoints of several trainings in one logdir apart. Checkpoints here are folders named after
+  // their step; with another name than this one they lie in a folder of that name.
+  std::string checkpoint_basename = "model.ckpt";
   // The places in these, by name, are saved and restored too.
   std::map<std::string, DistributedDataset*> datasets = {};
 };
@@ -41,13 +47,15 @@ struct SupervisorOptions {
 // should_stop(), request_stop(), loop() and wait_for_stop() may be called from any thread.
 class Supervisor {
  public:
+  // Throws InvalidArgument for a period or a name that makes no sense.
   explicit Supervisor(Model model, SupervisorOptions options = {});
   // Waits as stop() does.
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // Makes a session that is ready (restored, or initialised), calls fn with it, stops, and closes it. Throws
+  // Makes a session that is ready (restored, or initialised; a worker of parameter servers waits until the
+  // chief has done so), calls fn with it, stops, and closes it. Throws
   // what fn or a function of loop() threw first; the data's end (OutOfRange) counts as a clean one.
   void managed_session(const std::function<void(MonitoredTrainingSession&)>& fn);
 

@@ -24,6 +24,8 @@ struct EvalSpec {
   // Unset: until the data ends.
   std::optional<std::int64_t> steps = 100;
   std::string name = {};
+  // Of each evaluation; see EstimatorEvaluateOptions.
+  std::vector<std::shared_ptr<SessionRunHook>> hooks = {};
   std::vector<std::shared_ptr<Exporter>> exporters = {};
   // An evaluator's first evaluation, and the least time from one to the next.
   double start_delay_secs = 120;
@@ -35,7 +37,9 @@ struct EvalSpec {
 // In no cluster: trains, evaluates after a checkpoint whenever throttle_secs have passed,
 // and at the end; returns the last result. In a cluster: a chief or worker trains; an evaluator evaluates the
 // newest checkpoint whenever there is one it has not seen, until that of max_steps, and returns its last
-// result; a ps serves until the others have finished. Who trains gets no result.
+// result; a ps serves until the others have finished. Who trains gets no result. With ps tasks and no
+// train_distribute, workers train with a ParameterServerStrategy, as TensorFlow's do; see
+// RunConfig::device_fn.
 //
 // Throws as Estimator does, on an evaluator DeadlineExceeded if for session_creation_timeout_secs there is no
 // new checkpoint.

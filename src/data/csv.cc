@@ -15,6 +15,7 @@
 #include "base/csv_reader.h"
 #include "base/fingerprint.h"
 #include "cluster/text.h"
+#include "data/noted_texts.h"
 #include "tandem/error.h"
 
 namespace tandem::data {
@@ -209,6 +210,9 @@ class Records {
   at::Tensor read(const Column& column) const {
     const std::string& cell = cells_[column.place];
     if (layout_->is_missing(cell)) return column.missing;
+    if (column.type == CsvType::kString && column.name == layout_->options.label_name) {
+      internal::note_text(internal::fingerprint(cell), cell);
+    }
     if (auto value = value_of(column.type, cell)) return std::move(*value);
     const bool told = layout_->options.column_types.contains(column.name);
     throw DataLoss(fmt::format(
@@ -244,7 +248,10 @@ Dataset csv(std::vector<std::string> paths, CsvOptions options) {
 at::Tensor string_tensor(const std::vector<std::string>& texts) {
   at::Tensor tensor = at::empty({std::ssize(texts)}, at::kLong);
   auto* out = tensor.data_ptr<std::int64_t>();
-  for (const std::string& text : texts) *out++ = internal::fingerprint(text);
+  for (const std::string& text : texts) {
+    internal::note_text(*out = internal::fingerprint(text), text);
+    ++out;
+  }
   return tensor;
 }
 

@@ -5,14 +5,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "cluster/text.h"
 #include "tandem/error.h"
 #include "tandem/feature_layers.h"
 #include "tandem/optimizers.h"
+#include "train/heads.h"
 
 namespace tandem {
 namespace {
+
+using internal::classification_head;
+using internal::Head;
+using internal::regression_head;
 
 Optimizer make_optimizer(const OptimizerChoice& choice, double learning_rate) {
   if (const auto* make = std::get_if<std::function<Optimizer()>>(&choice)) return (*make)();
@@ -33,89 +39,38 @@ double linear_learning_rate(std::size_t columns) {
   return std::min(0.2, 1 / std::sqrt(static_cast<double>(columns)));
 }
 
-// What a model is compared with, and what is told of it: TensorFlow's heads.
-struct Head {
-  std::int64_t outputs = 1;
-  Loss loss = {};
-  std::vector<Metric> metrics = {};
-  std::function<Tensors::Map(const at::Tensor&)> predictions = {};
-};
-
-at::Tensor mean_of_row(const at::Tensor& values) {
-  return values.to(at::kDouble).reshape({values.size(0), -1}).mean(1);
-}
-
-Metric label_mean() {
-  return Metric("label/mean",
-                [](const at::Tensor& y_true, const at::Tensor&) { return mean_of_row(y_true); });
-}
-
-Metric average_loss(const Loss& loss) {
-  return Metric("average_loss", loss.per_example);
-}
-
-void check_at_least(const char* name, std::int64_t value, std::int64_t least) {
-  if (value < least) {
-    throw InvalidArgument(fmt::format("{} is {}: expected {} or more", name, value, least));
+// The column, if there is one.
+std::optional<FeatureColumn> weights_of(const WeightColumn& choice) {
+  if (const auto* key = std::get_if<std::string>(&choice)) {
+    return key->empty() ? std::nullopt : std::optional(numeric_column(*key));
   }
-}
-
-Head regression_head(std::int64_t label_dimension) {
-  check_at_least("label_dimension", label_dimension, 1);
-  const Loss loss = losses::mean_squared_error();
-  return {
-      .outputs = label_dimension,
-      .loss = loss,
-      .metrics = {average_loss(loss), label_mean(),
-                  Metric("prediction/mean",
-                         [](const at::Tensor&, const at::Tensor& y_pred) { return mean_of_row(y_pred); })},
-      .predictions = [](const at::Tensor& output) {
-        return Tensors::Map{{"predictions", output}};
-      }};
-}
-
-// One score: that of class 1.
-Head binary_head() {
-  const Loss loss = losses::binary_crossentropy();
-  const auto probabilities = [](const at::Tensor& logits) {
-    const at::Tensor one = logits.sigmoid();
-    return at::cat({1 - one, one}, 1);
-  };
-  return {.outputs = 1,
-          .loss = loss,
-          .metrics = {metrics::binary_accuracy(/*threshold=*/0, "accuracy"), average_loss(loss), label_mean(),
-                      Metric("prediction/mean",
-                             [](const at::Tensor&, const at::Tensor& y_pred) {
-                               return mean_of_row(y_pred.sigmoid());
-                             })},
-          .predictions = [probabilities](const at::Tensor& logits) {
-            return Tensors::Map{{"logits", logits},
-                                {"logistic", logits.sigmoid()},
-                                {"probabilities", probabilities(logits)},
-                                {"class_ids", (logits > 0).to(at::kLong)}};
-          }};
-}
-
-Head classification_head(std::int64_t n_classes) {
-  check_at_least("n_classes", n_classes, 2);
-  if (n_classes == 2) return binary_head();
-  const Loss loss = losses::sparse_categorical_crossentropy();
-  return {.outputs = n_classes,
-          .loss = loss,
-          .metrics = {metrics::accuracy(), average_loss(loss)},
-          .predictions = [](const at::Tensor& logits) {
-            return Tensors::Map{{"logits", logits},
-                                {"probabilities", logits.softmax(1)},
-                                {"class_ids", logits.argmax(1, /*keepdim=*/true)}};
-          }};
+  const FeatureColumn& column = std::get<FeatureColumn>(choice);
+  if (column.width() != 1 || column.num_buckets() > 0 || column.embedded()) {
+    throw InvalidArgument(fmt::format("weight_column {}: expected a numeric_column of one number in a row",
+                                      internal::quote(column.name())));
+  }
+  return column;
 }
 
 // Metrics count: each model gets its own.
 using MakeHead = std::function<Head()>;
 
-ModelFn model_fn_of(const MakeHead& make_head, std::function<NetworkFactory(std::int64_t outputs)> module,
+// Takes weights and labels out of a batch.
+std::function<Batch(Batch)> preparation(const Head& head, const WeightColumn& weight_column) {
+  return [labels = head.labels, weights = weights_of(weight_column)](Batch batch) {
+    batch.y = labels(batch.y);
+    if (!weights) return batch;
+    const at::Tensor weight = weights->values(batch.x.map()).select(1, 0);
+    const at::Tensor& given = batch.sample_weight;
+    batch.sample_weight = given.defined() ? weight * given.reshape_as(weight) : weight;
+    return batch;
+  };
+}
+
+ModelFn model_fn_of(const MakeHead& make_head, const WeightColumn& weight_column,
+                    std::function<NetworkFactory(std::int64_t outputs)> module,
                     std::function<Optimizer()> optimizer) {
-  make_head();  // wrong options are told at once
+  preparation(make_head(), weight_column);  // wrong options are told at once
   optimizer();
   return [=](const Tensors& features, const Tensors& labels, ModeKeys mode, const HParams&,
              const RunConfig&) {
@@ -131,21 +86,24 @@ ModelFn model_fn_of(const MakeHead& make_head, std::function<NetworkFactory(std:
     EstimatorSpec spec{.module = module(head.outputs),
                        .loss = head.loss,
                        .eval_metric_ops = head.metrics,
-                       .predictions = head.predictions};
+                       .predictions = head.predictions,
+                       .prepare_batch = preparation(head, weight_column)};
     if (mode == ModeKeys::kTrain) spec.optimizer = optimizer();
     return spec;
   };
 }
 
-ModelFn linear_model_fn(const std::vector<FeatureColumn>& columns, const MakeHead& make_head,
-                        const OptimizerChoice& choice) {
+ModelFn linear_model_fn(const std::vector<FeatureColumn>& columns, const LinearEstimatorOptions& options,
+                        const MakeHead& make_head) {
   LinearModel check(columns);
   return model_fn_of(
-      make_head,
+      make_head, options.weight_column,
       [columns](std::int64_t outputs) -> NetworkFactory {
         return [=] { return LinearModel(columns, LinearModelOptions{.units = outputs}); };
       },
-      [choice, rate = linear_learning_rate(columns.size())] { return make_optimizer(choice, rate); });
+      [choice = options.optimizer, rate = linear_learning_rate(columns.size())] {
+        return make_optimizer(choice, rate);
+      });
 }
 
 class DnnImpl final : public torch::nn::Module {
@@ -187,13 +145,15 @@ ModelFn dnn_model_fn(const std::vector<FeatureColumn>& columns, const DNNEstimat
   constexpr double kLearningRate = 0.05;
   if (options.hidden_units.empty())
     throw InvalidArgument("hidden_units is empty: expected one number per layer");
-  for (const std::int64_t units : options.hidden_units) check_at_least("hidden_units", units, 1);
+  for (const std::int64_t units : options.hidden_units) {
+    if (units < 1) throw InvalidArgument(fmt::format("hidden_units has {}: expected 1 or more", units));
+  }
   if (!(options.dropout >= 0) || options.dropout >= 1) {
     throw InvalidArgument(fmt::format("dropout is {}: expected 0 or more, and below 1", options.dropout));
   }
   DenseFeatures check(columns);
   return model_fn_of(
-      make_head,
+      make_head, options.weight_column,
       [columns, options](std::int64_t outputs) -> NetworkFactory {
         return [=] { return std::make_shared<DnnImpl>(columns, options, outputs); };
       },
@@ -203,21 +163,23 @@ ModelFn dnn_model_fn(const std::vector<FeatureColumn>& columns, const DNNEstimat
 }  // namespace
 
 LinearRegressor::LinearRegressor(std::vector<FeatureColumn> feature_columns, LinearEstimatorOptions options)
-    : Estimator(linear_model_fn(
-                    feature_columns, [n = options.label_dimension] { return regression_head(n); },
-                    options.optimizer),
+    : Estimator(linear_model_fn(feature_columns, options,
+                                [n = options.label_dimension] { return regression_head(n); }),
                 {.model_dir = options.model_dir, .config = options.config}) {}
 
 LinearClassifier::LinearClassifier(std::vector<FeatureColumn> feature_columns, LinearEstimatorOptions options)
-    : Estimator(
-          linear_model_fn(
-              feature_columns, [n = options.n_classes] { return classification_head(n); }, options.optimizer),
-          {.model_dir = options.model_dir, .config = options.config}) {}
+    : Estimator(linear_model_fn(feature_columns, options,
+                                [n = options.n_classes, vocabulary = options.label_vocabulary] {
+                                  return classification_head(n, vocabulary);
+                                }),
+                {.model_dir = options.model_dir, .config = options.config}) {}
 
 DNNClassifier::DNNClassifier(std::vector<FeatureColumn> feature_columns, DNNEstimatorOptions options)
-    : Estimator(
-          dnn_model_fn(feature_columns, options, [n = options.n_classes] { return classification_head(n); }),
-          {.model_dir = options.model_dir, .config = options.config}) {}
+    : Estimator(dnn_model_fn(feature_columns, options,
+                             [n = options.n_classes, vocabulary = options.label_vocabulary] {
+                               return classification_head(n, vocabulary);
+                             }),
+                {.model_dir = options.model_dir, .config = options.config}) {}
 
 DNNRegressor::DNNRegressor(std::vector<FeatureColumn> feature_columns, DNNEstimatorOptions options)
     : Estimator(dnn_model_fn(feature_columns, options,

@@ -11,9 +11,12 @@
 #include "checkpoint/checkpoint_store.h"
 #include "checkpoint/tensors.h"
 #include "cluster/text.h"
+#include "ps/device_spec.h"
 #include "strategy/strategy_impl.h"
 #include "tandem/error.h"
+#include "tandem/parameter_server_strategy.h"
 #include "train/chief_does.h"
+#include "train/evaluation.h"
 #include "train/training_state.h"
 
 namespace tandem {
@@ -43,6 +46,28 @@ void check_spec(const EstimatorSpec& spec, ModeKeys mode) {
   if (mode == ModeKeys::kTrain && !spec.optimizer) throw lacks("optimizer");
 }
 
+// device_fn as a ParameterServerStrategy asks it.
+PsStrategy ps_strategy_of(const RunConfig& config) {
+  if (!config.device_fn) return {};
+  return [device_fn = config.device_fn](const VariableToPlace& variable) {
+    const std::string device = device_fn(variable);
+    const auto spec = internal::ps::DeviceSpec::parse(device);
+    if (spec.job != "ps" || !spec.task) {
+      throw InvalidArgument(fmt::format(
+          "RunConfig: device_fn puts variable {} on {}: expected a ps task, such as /job:ps/task:0",
+          internal::quote(variable.name), internal::quote(device)));
+    }
+    return *spec.task;
+  };
+}
+
+std::vector<std::shared_ptr<SessionRunHook>> joined(
+    std::vector<std::shared_ptr<SessionRunHook>> hooks,
+    const std::vector<std::shared_ptr<SessionRunHook>>& more) {
+  hooks.insert(hooks.end(), more.begin(), more.end());
+  return hooks;
+}
+
 // What the chief finds, on every task.
 std::string chiefs_text(const Strategy& strategy, const std::string& what,
                         const std::function<std::string()>& find) {
@@ -68,6 +93,8 @@ struct Estimator::Impl {
   ModelFn model_fn;
   RunConfig config;
   HParams params;
+  // Made for the first train() where the config names none, and kept: it is a task of a cluster.
+  std::optional<Strategy> parameter_servers = {};
 
   // The model that model_fn describes, under a strategy, and its input.
   struct Built {
@@ -76,10 +103,28 @@ struct Estimator::Impl {
   };
 
   EstimatorSpec describe(const Tensors& features, const Tensors& labels, ModeKeys mode) const;
+  Strategy train_strategy();
   Built build(const Strategy& strategy, const InputFn& input_fn, ModeKeys mode) const;
   Built make(const Strategy& strategy, EstimatorSpec spec, ModeKeys mode) const;
-  DistributedDataset input(const Strategy& strategy, const InputFn& input_fn, std::uint64_t seed) const;
+  DistributedDataset input(const Strategy& strategy, const InputFn& input_fn, std::uint64_t seed,
+                           const std::function<Batch(Batch)>& prepare = {}) const;
   std::string newest_checkpoint(const Strategy& strategy, const std::string& given) const;
+
+  // What fn does with the model as the checkpoint has it, and with hooks around it.
+  template <typename Fn>
+  static auto with_hooks(Model model, std::vector<std::shared_ptr<SessionRunHook>> hooks,
+                         const std::string& checkpoint, const Fn& fn) {
+    return model.strategy().impl().or_stop_all([&] {
+      internal::EvaluationHooks around(model, std::move(hooks));
+      model.load_weights(checkpoint);
+      const auto id = internal::CheckpointId::parse(std::filesystem::path(checkpoint).filename().string());
+      if (id) internal::ModelAccess::state(model).global_step = id->step;
+      around.after_create_session();
+      auto result = fn(around);
+      around.end();
+      return result;
+    });
+  }
 
   std::shared_ptr<SessionRunHook> saver_hook(
       DistributedDataset& batches, std::vector<std::shared_ptr<CheckpointSaverListener>> listeners) const;
@@ -97,10 +142,26 @@ EstimatorSpec Estimator::Impl::describe(const Tensors& features, const Tensors& 
   return spec;
 }
 
+// TensorFlow's rule: in a cluster with ps tasks they hold the variables, unless a strategy says otherwise.
+Strategy Estimator::Impl::train_strategy() {
+  if (config.train_distribute) return *config.train_distribute;
+  if (config.num_ps_replicas() == 0) return Strategy();
+  if (!parameter_servers) {
+    parameter_servers =
+        ParameterServerStrategy({.cluster = config.cluster, .ps_strategy = ps_strategy_of(config)});
+  }
+  return *parameter_servers;
+}
+
 DistributedDataset Estimator::Impl::input(const Strategy& strategy, const InputFn& input_fn,
-                                          std::uint64_t seed) const {
-  return strategy.distribute_from_function([&](const InputContext& context) { return input_fn(context); },
-                                           {.seed = seed});
+                                          std::uint64_t seed,
+                                          const std::function<Batch(Batch)>& prepare) const {
+  return strategy.distribute_from_function(
+      [&](const InputContext& context) {
+        const Dataset data = input_fn(context);
+        return prepare ? data.map(prepare) : data;
+      },
+      {.seed = seed});
 }
 
 Estimator::Impl::Built Estimator::Impl::make(const Strategy& strategy, EstimatorSpec spec,
@@ -181,7 +242,7 @@ Estimator& Estimator::train(const InputFn& input_fn, EstimatorTrainOptions optio
     throw InvalidArgument("train(): steps and max_steps: expected 1 or more");
   }
   const RunConfig& config = impl_->config;
-  const Strategy strategy = config.train_distribute.value_or(Strategy());
+  const Strategy strategy = impl_->train_strategy();
   if (options.max_steps) {
     const std::string newest = chiefs_text(strategy, "newest checkpoint", [&] {
       return tandem::latest_checkpoint(config.model_dir).value_or("");
@@ -198,10 +259,9 @@ Estimator& Estimator::train(const InputFn& input_fn, EstimatorTrainOptions optio
   if (saves && !config.tf_random_seed) {
     CheckpointManager(model, config.model_dir, impl_->checkpoint_options()).restore();
   }
-  DistributedDataset batches = impl_->input(strategy, input_fn, model.seed());
+  DistributedDataset batches = impl_->input(strategy, input_fn, model.seed(), spec.prepare_batch);
 
-  std::vector<std::shared_ptr<SessionRunHook>> hooks = options.hooks;
-  hooks.insert(hooks.end(), spec.training_hooks.begin(), spec.training_hooks.end());
+  std::vector<std::shared_ptr<SessionRunHook>> hooks = joined(options.hooks, spec.training_hooks);
   if (options.steps || options.max_steps) {
     hooks.push_back(StopAtStepHook({.num_steps = options.steps, .last_step = options.max_steps}));
   }
@@ -225,10 +285,13 @@ Logs Estimator::evaluate(const InputFn& input_fn, EstimatorEvaluateOptions optio
   const Strategy strategy = impl_->config.eval_distribute.value_or(Strategy());
   const std::string checkpoint = impl_->newest_checkpoint(strategy, options.checkpoint_path);
   const std::int64_t step = step_of(checkpoint);
-  auto [model, spec] = impl_->build(strategy, input_fn, ModeKeys::kEval);
-  model.load_weights(checkpoint);
-  DistributedDataset batches = impl_->input(strategy, input_fn, model.seed());
-  Logs result = model.evaluate(batches, {.steps = options.steps});
+  const Impl::Built built = impl_->build(strategy, input_fn, ModeKeys::kEval);
+  Logs result = impl_->with_hooks(
+      built.model, joined(options.hooks, built.spec.evaluation_hooks), checkpoint, [&](auto& hooks) {
+        DistributedDataset batches =
+            impl_->input(strategy, input_fn, built.model.seed(), built.spec.prepare_batch);
+        return internal::evaluate_with(hooks, built.model, batches, {.steps = options.steps});
+      });
   result.set("global_step", static_cast<double>(step));
   if (strategy.is_chief()) {
     SummaryWriter writer(eval_dir(options.name));
@@ -242,11 +305,13 @@ Logs Estimator::evaluate(const InputFn& input_fn, EstimatorEvaluateOptions optio
 Tensors::Map Estimator::predict(const InputFn& input_fn, EstimatorEvaluateOptions options) {
   const Strategy strategy = impl_->config.eval_distribute.value_or(Strategy());
   const std::string checkpoint = impl_->newest_checkpoint(strategy, options.checkpoint_path);
-  auto [model, spec] = impl_->build(strategy, input_fn, ModeKeys::kPredict);
-  model.load_weights(checkpoint);
-  DistributedDataset batches = impl_->input(strategy, input_fn, model.seed());
-  const at::Tensor output = model.predict(batches, {.steps = options.steps});
-  return spec.predictions ? spec.predictions(output) : Tensors::Map{{"output", output}};
+  const Impl::Built built = impl_->build(strategy, input_fn, ModeKeys::kPredict);
+  const at::Tensor output = impl_->with_hooks(
+      built.model, joined(options.hooks, built.spec.prediction_hooks), checkpoint, [&](auto& hooks) {
+        DistributedDataset batches = impl_->input(strategy, input_fn, built.model.seed());
+        return internal::predict_with(hooks, built.model, batches, {.steps = options.steps});
+      });
+  return built.spec.predictions ? built.spec.predictions(output) : Tensors::Map{{"output", output}};
 }
 
 std::string Estimator::export_model(const std::string& export_dir_base, const Tensors& example,

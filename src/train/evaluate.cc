@@ -13,15 +13,20 @@
 namespace tandem {
 namespace {
 
-// The batches one by one, at most `steps` of them. Returns the rows it has seen.
-std::int64_t for_each_batch(DistributedDataset& batches, const EvaluateOptions& options,
-                            const std::function<void(const DistributedBatch&)>& fn) {
+// The batches one by one, at most `steps` of them. Of each, `results` are for the hooks. Returns the rows it
+// has seen.
+std::int64_t for_each_batch(internal::EvaluationHooks& hooks, DistributedDataset& batches,
+                            const EvaluateOptions& options,
+                            const std::function<void(const DistributedBatch&)>& fn,
+                            const std::function<Logs(const DistributedBatch&)>& results) {
   std::int64_t rows = 0;
   for (std::int64_t step = 0; step != options.steps; ++step) {
     const std::optional<DistributedBatch> batch = batches.next_as_optional();
     if (!batch) break;
+    hooks.before_run();
     fn(*batch);
     rows += batch->global_rows();
+    if (!hooks.empty() && !hooks.after_run(results(*batch))) break;
   }
   if (rows == 0) throw InvalidArgument("the dataset has no batches to evaluate");
   return rows;
@@ -80,28 +85,39 @@ Logs Model::evaluate(const Dataset& data, EvaluateOptions options) {
 }
 
 Logs Model::evaluate(DistributedDataset& batches, EvaluateOptions options) {
-  State& state = *state_;
+  internal::EvaluationHooks none(*this, {});
+  return internal::evaluate_with(none, *this, batches, options);
+}
+
+Logs internal::evaluate_with(EvaluationHooks& hooks, const Model& model, DistributedDataset& batches,
+                             const EvaluateOptions& options) {
+  Model::State& state = ModelAccess::state(model);
   const CompileOptions& compiled = state.ready("evaluate()");
   return state.strategy.impl().or_stop_all([&] {
-    const internal::Evaluation evaluation(state);
+    const Evaluation evaluation(state);
     state.reset_metrics();
     std::vector<double> loss_sums(state.networks.size(), 0);  // by local replica
-    const std::int64_t rows = for_each_batch(batches, options, [&](const DistributedBatch& batch) {
-      state.strategy.run(
-          [&](ReplicaContext& replica, const Batch& piece) {
-            if (piece.rows() == 0) return;
-            const torch::NoGradGuard no_grad;
-            const at::Tensor y_pred = on(replica)(piece.x);
-            for (const Metric& metric : compiled.metrics)
-              metric.update(replica, piece.y, y_pred, piece.sample_weight);
-            const at::Tensor per_example = compiled.loss.per_example(piece.y, y_pred);
-            loss_sums[static_cast<std::size_t>(replica.local_id())] +=
-                compute_average_loss(per_example, 1, piece.sample_weight).item<double>();
-          },
-          batch);
-    });
-    const auto [loss_sum, metrics] = state.standing(loss_sums);
-    return state.logs(loss_sum / static_cast<double>(rows), metrics);
+    std::vector<double> of_batch(state.networks.size(), 0);
+    const auto count = [&](ReplicaContext& replica, const Batch& piece) {
+      const auto index = static_cast<std::size_t>(replica.local_id());
+      of_batch[index] = 0;
+      if (piece.rows() == 0) return;
+      const torch::NoGradGuard no_grad;
+      const at::Tensor y_pred = model.on(replica)(piece.x);
+      for (const Metric& metric : compiled.metrics)
+        metric.update(replica, piece.y, y_pred, piece.sample_weight);
+      const at::Tensor per_example = compiled.loss.per_example(piece.y, y_pred);
+      of_batch[index] = compute_average_loss(per_example, 1, piece.sample_weight).item<double>();
+      loss_sums[index] += of_batch[index];
+    };
+    const auto mean_of_rows = [&](const std::vector<double>& sums, std::int64_t rows) {
+      const auto [sum, metrics] = state.standing(sums);
+      return state.logs(sum / static_cast<double>(rows), metrics);
+    };
+    const std::int64_t rows = for_each_batch(
+        hooks, batches, options, [&](const DistributedBatch& batch) { state.strategy.run(count, batch); },
+        [&](const DistributedBatch& batch) { return mean_of_rows(of_batch, batch.global_rows()); });
+    return mean_of_rows(loss_sums, rows);
   });
 }
 
@@ -112,19 +128,25 @@ at::Tensor Model::predict(const Dataset& data, EvaluateOptions options) {
 }
 
 at::Tensor Model::predict(DistributedDataset& batches, EvaluateOptions options) {
-  State& state = *state_;
+  internal::EvaluationHooks none(*this, {});
+  return internal::predict_with(none, *this, batches, options);
+}
+
+at::Tensor internal::predict_with(EvaluationHooks& hooks, const Model& model, DistributedDataset& batches,
+                                  const EvaluateOptions& options) {
+  Model::State& state = ModelAccess::state(model);
   return state.strategy.impl().or_stop_all([&] {
-    const internal::Evaluation evaluation(state);
+    const Evaluation evaluation(state);
     Predictions predictions;
-    for_each_batch(batches, options, [&](const DistributedBatch& batch) {
-      predictions.add(state.strategy.run(
-          [&](ReplicaContext& replica, const Batch& piece) {
-            if (piece.rows() == 0) return at::Tensor();
-            const torch::NoGradGuard no_grad;
-            return on(replica)(piece.x).to(at::kCPU);
-          },
-          batch));
-    });
+    const auto predict = [&](ReplicaContext& replica, const Batch& piece) {
+      if (piece.rows() == 0) return at::Tensor();
+      const torch::NoGradGuard no_grad;
+      return model.on(replica)(piece.x).to(at::kCPU);
+    };
+    for_each_batch(
+        hooks, batches, options,
+        [&](const DistributedBatch& batch) { predictions.add(state.strategy.run(predict, batch)); },
+        [](const DistributedBatch&) { return Logs(); });
     return predictions.of_all_tasks(state.strategy);
   });
 }

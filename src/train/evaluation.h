@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "strategy/variables.h"
+#include "train/evaluation_hooks.h"
 #include "train/model_state.h"
 
 namespace tandem::internal {
@@ -40,5 +41,11 @@ struct Evaluation {
   BuffersAsRead as_read;
   EvaluationMode mode;
 };
+
+// What Model's functions of the same names do, with hooks around each batch.
+Logs evaluate_with(EvaluationHooks& hooks, const Model& model, DistributedDataset& batches,
+                   const EvaluateOptions& options);
+at::Tensor predict_with(EvaluationHooks& hooks, const Model& model, DistributedDataset& batches,
+                        const EvaluateOptions& options);
 
 }  // namespace tandem::internal

@@ -1,10 +1,16 @@
 #include "tandem/exporter.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "cluster/text.h"
 #include "tandem/error.h"
@@ -68,6 +74,37 @@ class Final final : public Exporter {
   std::string name_;
 };
 
+// Numbers as texts: JSON has no infinity.
+std::string to_json(const Logs& result) {
+  nlohmann::ordered_json json;
+  for (const auto& [name, value] : result) json[name] = fmt::format("{}", value);
+  return json.dump(2) + "\n";
+}
+
+// Nothing if there is no such file.
+std::optional<Logs> read_result(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return {};
+  const auto json = nlohmann::ordered_json::parse(file, nullptr, /*allow_exceptions=*/false);
+  Logs result;
+  bool good = json.is_object();
+  for (const auto& [name, value] : json.items()) {
+    double number = 0;
+    good = good && value.is_string();
+    if (!good) break;
+    const std::string text = value;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    good = error == std::errc() && end == text.data() + text.size();
+    result.set(name, number);
+  }
+  if (!good) {
+    throw DataLoss(
+        fmt::format("{} is not the best result so far, as BestExporter writes it: remove it to begin anew",
+                    internal::quote(path)));
+  }
+  return result;
+}
+
 class Best final : public Exporter {
  public:
   Best(std::string name, BestExporterOptions options) : name_(std::move(name)), options_(std::move(options)) {
@@ -82,15 +119,22 @@ class Best final : public Exporter {
   const std::string& name() const override { return name_; }
 
   std::string export_model(Estimator& estimator, const Evaluated& evaluated) override {
+    const std::string record = evaluated.export_path + "/" + kRecord;
+    if (!best_) best_ = read_result(record);
     if (best_ && !options_.compare_fn(*best_, evaluated.result)) return {};
-    best_ = evaluated.result;
     const std::string folder =
         estimator.export_model(evaluated.export_path, evaluated.example, evaluated.checkpoint_path);
+    // After the export: killed in between, the next one may be of the same result once more, but none is
+    // lost.
+    internal::replace_file(record, to_json(evaluated.result));
+    best_ = evaluated.result;
     remove_old(evaluated.export_path, options_.exports_to_keep);
     return folder;
   }
 
  private:
+  static constexpr const char* kRecord = "best.json";
+
   std::string name_;
   BestExporterOptions options_;
   std::optional<Logs> best_;

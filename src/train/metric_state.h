@@ -2,6 +2,7 @@
 
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,24 +12,19 @@
 namespace tandem {
 
 struct Metric::State {
-  struct Total {
-    double sum = 0;  // of value x weight
-    double weight = 0;
-
-    double mean() const { return weight == 0 ? 0 : sum / weight; }
-  };
-
   std::string name;
-  Values values;
+  Values values;  // of a mean
+  Sums sums;      // a mean's are value x weight, and weight
   // Whose replicas it counts on, if it is known.
   std::optional<Strategy> strategy;
   std::mutex mutex;
   // By local replica, so that the result does not depend on which one came first.
-  std::vector<Total> totals;
+  std::vector<std::vector<double>> totals;
 
-  void add(const ReplicaContext& replica, double sum, double weight);
-  void add_total(int local_replica, const Total& more);
-  Total total(int replica);
+  std::size_t size() const { return static_cast<std::size_t>(sums.size); }
+  void add(const ReplicaContext& replica, std::span<const double> more);
+  void add_total(int local_replica, std::span<const double> more);
+  std::vector<double> total(int replica);
 };
 
 namespace internal {
@@ -37,7 +33,7 @@ namespace internal {
 // values. One collective, whatever the number of columns.
 std::vector<double> sum_over_replicas(const Strategy& strategy, const std::vector<std::vector<double>>& rows);
 
-// Adds what a metric has on each local replica to its row: two columns.
+// Adds what a metric has on each local replica to its row: as many columns as it has sums.
 void append_totals(const Metric& metric, std::vector<std::vector<double>>& rows);
 
 }  // namespace internal

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <array>
 #include <utility>
 
 #include "strategy/strategy_impl.h"
@@ -13,27 +14,34 @@
 
 namespace tandem {
 
-void Metric::State::add(const ReplicaContext& replica, double sum, double weight) {
+namespace {
+
+double mean_of(const std::vector<double>& sum_and_weight) {
+  return sum_and_weight[1] == 0 ? 0 : sum_and_weight[0] / sum_and_weight[1];
+}
+
+}  // namespace
+
+void Metric::State::add(const ReplicaContext& replica, std::span<const double> more) {
   if (replica.strategy().tasks() && !strategy) {
     throw FailedPrecondition(fmt::format(
         "metric \"{}\" was made outside the scope of the strategy that counts with it: make it in scope()",
         name));
   }
-  add_total(replica.local_id(), {sum, weight});
+  add_total(replica.local_id(), more);
 }
 
-void Metric::State::add_total(int local_replica, const Total& more) {
+void Metric::State::add_total(int local_replica, std::span<const double> more) {
   const std::lock_guard lock(mutex);
   const auto index = static_cast<std::size_t>(local_replica);
-  if (index >= totals.size()) totals.resize(index + 1);
-  totals[index].sum += more.sum;
-  totals[index].weight += more.weight;
+  if (index >= totals.size()) totals.resize(index + 1, std::vector<double>(size(), 0));
+  for (std::size_t i = 0; i < size(); ++i) totals[index][i] += more[i];
 }
 
-Metric::State::Total Metric::State::total(int replica) {
+std::vector<double> Metric::State::total(int replica) {
   const std::lock_guard lock(mutex);
   const auto index = static_cast<std::size_t>(replica);
-  return index < totals.size() ? totals[index] : Total();
+  return index < totals.size() ? totals[index] : std::vector<double>(size(), 0);
 }
 
 namespace internal {
@@ -51,8 +59,8 @@ std::vector<double> sum_over_replicas(const Strategy& strategy,
 
 void append_totals(const Metric& metric, std::vector<std::vector<double>>& rows) {
   for (std::size_t replica = 0; replica < rows.size(); ++replica) {
-    const Metric::State::Total total = metric.state().total(static_cast<int>(replica));
-    rows[replica].insert(rows[replica].end(), {total.sum, total.weight});
+    const std::vector<double> total = metric.state().total(static_cast<int>(replica));
+    rows[replica].insert(rows[replica].end(), total.begin(), total.end());
   }
 }
 
@@ -61,7 +69,16 @@ void append_totals(const Metric& metric, std::vector<std::vector<double>>& rows)
 Metric::Metric(std::string name, Values values) : state_(std::make_shared<State>()) {
   state_->name = std::move(name);
   state_->values = std::move(values);
+  state_->sums = {.size = 2, .result = mean_of};
   if (has_strategy()) state_->strategy = get_strategy();
+}
+
+Metric::Metric(std::string name, Sums sums) : Metric(std::move(name), Values()) {
+  if (sums.size < 1 || !sums.add || !sums.result) {
+    throw InvalidArgument(fmt::format(
+        "metric \"{}\": expected a size of 1 or more, and the functions add and result", this->name()));
+  }
+  state_->sums = std::move(sums);
 }
 
 const std::string& Metric::name() const {
@@ -70,40 +87,54 @@ const std::string& Metric::name() const {
 
 void Metric::update(const ReplicaContext& replica, const at::Tensor& y_true, const at::Tensor& y_pred,
                     const at::Tensor& sample_weight) const {
-  if (!state_->values) {
+  if (!state_->values && !state_->sums.add) {
     throw FailedPrecondition(fmt::format("metric \"{}\" takes numbers: use update_mean()", name()));
   }
   if (y_pred.dim() > 0 && y_pred.size(0) == 0) return;
   const at::NoGradGuard no_grad;
-  const at::Tensor values = state_->values(y_true, y_pred).to(at::kDouble);
-  const double sum = internal::weighted(values, sample_weight).sum().item<double>();
-  const double weight = sample_weight.defined() ? sample_weight.sum(at::kDouble).item<double>()
-                                                : static_cast<double>(values.numel());
-  state_->add(replica, sum, weight);
+  if (state_->values) {
+    const at::Tensor values = state_->values(y_true, y_pred).to(at::kDouble);
+    const double sum = internal::weighted(values, sample_weight).sum().item<double>();
+    const double weight = sample_weight.defined() ? sample_weight.sum(at::kDouble).item<double>()
+                                                  : static_cast<double>(values.numel());
+    return state_->add(replica, std::array{sum, weight});
+  }
+  const std::int64_t rows = y_pred.dim() > 0 ? y_pred.size(0) : 1;
+  const at::Tensor ones = at::ones({rows}, y_pred.options().dtype(at::kDouble));
+  const at::Tensor more = state_->sums.add(y_true, y_pred, internal::weighted(ones, sample_weight))
+                              .to(at::kCPU, at::kDouble)
+                              .contiguous();
+  if (more.numel() != state_->sums.size) {
+    throw InvalidArgument(fmt::format("metric \"{}\": add gave {} numbers: expected {}, one for each sum",
+                                      name(), more.numel(), state_->sums.size));
+  }
+  state_->add(replica, {more.data_ptr<double>(), state_->size()});
 }
 
 void Metric::update_mean(const ReplicaContext& replica, double mean, double count) const {
+  if (state_->sums.add)
+    throw FailedPrecondition(fmt::format("metric \"{}\" is no mean: use update()", name()));
   if (!(count >= 0)) {
     throw InvalidArgument(
         fmt::format("metric \"{}\": a mean of {} examples: expected 0 or more", name(), count));
   }
-  if (count > 0) state_->add(replica, mean * count, count);
+  if (count > 0) state_->add(replica, std::array{mean * count, count});
 }
 
 double Metric::result() const {
   if (state_->strategy && state_->strategy->communicator()) {
     std::vector<std::vector<double>> rows(state_->strategy->worker_devices().size());
     internal::append_totals(*this, rows);
-    const std::vector<double> sums = internal::sum_over_replicas(*state_->strategy, rows);
-    return State::Total{sums[0], sums[1]}.mean();
+    return state_->sums.result(internal::sum_over_replicas(*state_->strategy, rows));
   }
-  const std::lock_guard lock(state_->mutex);
-  State::Total all;
-  for (const auto& total : state_->totals) {
-    all.sum += total.sum;
-    all.weight += total.weight;
+  std::vector<double> all(state_->size(), 0);
+  {
+    const std::lock_guard lock(state_->mutex);
+    for (const auto& total : state_->totals) {
+      for (std::size_t i = 0; i < all.size(); ++i) all[i] += total[i];
+    }
   }
-  return all.mean();
+  return state_->sums.result(all);
 }
 
 void Metric::reset() const {
@@ -157,7 +188,7 @@ Metric mean_absolute_error(std::string name) {
 }
 
 Metric mean(std::string name) {
-  return Metric(std::move(name), {});
+  return Metric(std::move(name), Metric::Values());
 }
 
 }  // namespace metrics

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <random>
 #include <string_view>
+#include <utility>
 
 #include "base/log.h"
 #include "base/random.h"
@@ -276,8 +277,10 @@ Model::State::Standing Model::State::standing(const std::vector<double>& local_l
   for (const Metric& metric : compiled->metrics) internal::append_totals(metric, rows);
   const std::vector<double> sums = internal::sum_over_replicas(strategy, rows);
   Standing all{.loss = sums[0]};
-  for (std::size_t i = 1; i < sums.size(); i += 2) {
-    all.metrics.push_back(Metric::State::Total{sums[i], sums[i + 1]}.mean());
+  auto next = sums.begin() + 1;
+  for (const Metric& metric : compiled->metrics) {
+    const auto first = std::exchange(next, next + metric.state().sums.size);
+    all.metrics.push_back(metric.state().sums.result({first, next}));
   }
   return all;
 }

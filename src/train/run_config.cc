@@ -22,6 +22,20 @@ std::optional<Strategy> one_of(const char* name, const std::optional<Strategy>& 
   return here ? here : there;
 }
 
+void check_device_fn(const RunConfig& config) {
+  if (!config.device_fn) return;
+  if (config.train_distribute) {
+    throw InvalidArgument(
+        "RunConfig: device_fn and train_distribute are both set: a strategy places variables itself "
+        "(ParameterServerOptions::ps_strategy); leave one of them out");
+  }
+  if (config.num_ps_replicas() == 0) {
+    throw InvalidArgument(
+        "RunConfig: device_fn is set, and the cluster has no ps tasks that variables could be placed on: to "
+        "compute on another device, give train_distribute a OneDeviceStrategy");
+  }
+}
+
 void check_not_negative(const char* name, double value) {
   if (value >= 0) return;
   throw InvalidArgument(fmt::format("RunConfig: {} is {}: expected 0 or more", name, value));
@@ -92,11 +106,22 @@ RunConfig RunConfig::resolved() const {
       one_of("train_distribute", train_distribute, experimental_distribute.train_distribute);
   config.eval_distribute =
       one_of("eval_distribute", eval_distribute, experimental_distribute.eval_distribute);
+  if (!protocol.empty() && protocol != "grpc") {
+    throw InvalidArgument(fmt::format(
+        "RunConfig: protocol is \"{}\": expected \"grpc\", the only one that is built", protocol));
+  }
+  if (experimental_distribute.remote_cluster) {
+    throw InvalidArgument(
+        "RunConfig: experimental_distribute.remote_cluster is set: no program trains from outside a cluster "
+        "here; "
+        "run it on every task (tandem launch, TF_CONFIG), or hand out steps with a ClusterCoordinator");
+  }
   if (!cluster) config.cluster = resolve_cluster();
   config.cluster->check();
   if (!config.cluster->cluster.empty() && !config.cluster->task) {
     throw InvalidArgument("the cluster does not say which task this is: \"task\" is missing from TF_CONFIG");
   }
+  check_device_fn(config);
   if (config.model_dir.empty()) config.model_dir = config.cluster->model_dir;
   return config;
 }

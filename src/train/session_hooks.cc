@@ -185,9 +185,11 @@ class LoggingTensor final : public SessionRunHook {
 
   void after_run(SessionRunContext&, const SessionRunValues& values) override {
     last_ = values;
+    // Its own count: an evaluation has many batches and one step.
+    ++iteration_;
     const double now = steady_seconds();
-    if (!timer_ || !timer_->should_trigger_for_step(values.global_step, now)) return;
-    log(timer_->update_last_triggered_step(values.global_step, now));
+    if (!timer_ || !timer_->should_trigger_for_step(iteration_, now)) return;
+    log(timer_->update_last_triggered_step(iteration_, now));
   }
   void end(Model&) override {
     if (options_.at_end && last_) log({});
@@ -211,6 +213,7 @@ class LoggingTensor final : public SessionRunHook {
   LoggingTensorOptions options_;
   std::optional<SecondOrStepTimer> timer_;
   std::optional<SessionRunValues> last_;
+  std::int64_t iteration_ = 0;
 };
 
 class NanTensor final : public SessionRunHook {

@@ -74,7 +74,10 @@ at::Tensor mean_of_rows(const at::Tensor& values) {
 
 at::Tensor weighted(const at::Tensor& values, const at::Tensor& sample_weight) {
   if (values.dim() != 1) {
-    throw InvalidArgument(fmt::format("expected one value per example, [rows]: got shape {}", shape(values)));
+    throw InvalidArgument(fmt::format(
+        "expected one value per example, [rows]: got shape {}; leave out the mean or sum over the rows (of "
+        "libtorch's losses: torch::kNone), which is then taken over those of all replicas",
+        shape(values)));
   }
   return sample_weight.defined() ? values * in_shape_of(values, sample_weight) : values;
 }

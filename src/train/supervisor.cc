@@ -7,6 +7,8 @@
 #include <thread>
 
 #include "base/log.h"
+#include "cluster/text.h"
+#include "strategy/strategy_impl.h"
 #include "tandem/error.h"
 
 namespace tandem {
@@ -32,8 +34,50 @@ struct Supervisor::Shared {
   }
 };
 
+namespace {
+
+constexpr const char* kDefaultBasename = "model.ckpt";
+
+void check_supervisor(const SupervisorOptions& options) {
+  if (!(options.recovery_wait_secs > 0)) {
+    throw InvalidArgument(fmt::format("Supervisor: recovery_wait_secs is {}: expected more than 0",
+                                      options.recovery_wait_secs));
+  }
+  const std::string& name = options.checkpoint_basename;
+  if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos) {
+    throw InvalidArgument(fmt::format(
+        "Supervisor: checkpoint_basename is {}: expected a name without a slash", internal::quote(name)));
+  }
+}
+
+std::string checkpoint_folder(const SupervisorOptions& options) {
+  if (options.logdir.empty() || options.checkpoint_basename == kDefaultBasename) return options.logdir;
+  return options.logdir + "/" + options.checkpoint_basename;
+}
+
+// Where variables live with parameter servers: returns when the chief has given them their values.
+void wait_until_ready(const Strategy& strategy, double notice_secs) {
+  if (strategy.is_chief() || strategy.communicator()) return;
+  const auto begin = std::chrono::steady_clock::now();
+  const std::chrono::duration<double> period(notice_secs);
+  std::mutex mutex;
+  std::condition_variable_any ended;
+  const std::jthread notices([&](const std::stop_token& stop) {
+    std::unique_lock lock(mutex);
+    while (!ended.wait_for(lock, stop, period, [&] { return stop.stop_requested(); })) {
+      internal::log_info("Supervisor: waiting for the chief to make the model ready since {:.0f} s",
+                         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    }
+  });
+  strategy.impl().settle_variables();
+}
+
+}  // namespace
+
 Supervisor::Supervisor(Model model, SupervisorOptions options)
-    : model_(std::move(model)), options_(std::move(options)), shared_(std::make_shared<Shared>()) {}
+    : model_(std::move(model)), options_(std::move(options)), shared_(std::make_shared<Shared>()) {
+  check_supervisor(options_);
+}
 
 Supervisor::~Supervisor() {
   stop();
@@ -55,13 +99,15 @@ void Supervisor::managed_session(const std::function<void(MonitoredTrainingSessi
   try {
     MonitoredTrainingSession session(model_,
                                      {.is_chief = options_.is_chief,
-                                      .checkpoint_dir = options_.logdir,
+                                      .checkpoint_dir = checkpoint_folder(options_),
                                       .scaffold = {.init_fn = options_.init_fn, .saver = options_.saver},
                                       .hooks = {std::make_shared<TakesRequests>(shared_)},
                                       .save_checkpoint_secs = options_.save_model_secs,
                                       .save_summaries_secs = options_.save_summaries_secs,
                                       .max_wait_secs = 0,
+                                      .summary_dir = options_.logdir,
                                       .datasets = options_.datasets});
+    wait_until_ready(model_.strategy(), options_.recovery_wait_secs);
     shared_->set_session(&session);
     try {
       fn(session);

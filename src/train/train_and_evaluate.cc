@@ -54,7 +54,8 @@ class Evaluator {
     if (internal::CheckpointId::parse(folder.filename().string())->step == step()) return false;
     try {
       result_ = estimator_.evaluate(
-          spec_.input_fn, {.steps = spec_.steps, .checkpoint_path = checkpoint, .name = spec_.name});
+          spec_.input_fn,
+          {.hooks = spec_.hooks, .steps = spec_.steps, .checkpoint_path = checkpoint, .name = spec_.name});
     } catch (const Error&) {
       // Who trains may have removed it meanwhile, for newer ones.
       if (std::filesystem::exists(folder)) throw;

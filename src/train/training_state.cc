@@ -214,14 +214,15 @@ void apply_metrics(const Model::State& model, const NamedTensors& rest) {
       continue;
     }
     const at::Tensor& totals = rest.at(metrics_name(replica));
-    const auto& metrics = model.compiled->metrics;
-    if (totals.scalar_type() != at::kDouble ||
-        totals.numel() != static_cast<std::int64_t>(2 * metrics.size())) {
+    std::int64_t expected = 0;
+    for (const Metric& metric : model.compiled->metrics) expected += metric.state().sums.size;
+    if (totals.scalar_type() != at::kDouble || totals.numel() != expected) {
       continue;  // compiled with other metrics: those begin anew
     }
-    for (std::size_t i = 0; i < metrics.size(); ++i) {
-      const auto* values = totals.data_ptr<double>() + 2 * i;
-      metrics[i].state().add_total(local, {values[0], values[1]});
+    const double* next = totals.data_ptr<double>();
+    for (const Metric& metric : model.compiled->metrics) {
+      metric.state().add_total(local, {next, metric.state().size()});
+      next += metric.state().size();
     }
   }
 }

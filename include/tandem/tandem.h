@@ -56,5 +56,6 @@
 #include "tandem/sync_batch_norm.h"
 #include "tandem/task_server.h"
 #include "tandem/tensor_board.h"
+#include "tandem/tpu_strategy.h"
 #include "tandem/train_and_evaluate.h"
 #include "tandem/training_loop.h"

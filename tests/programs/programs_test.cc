@@ -76,7 +76,7 @@ TEST(Programs, RefuseWrongFlagsWithOneLine) {
   expect_refusal("resnet_cifar_main", {"--batch_size", "0"}, "--batch_size is 0");
   expect_refusal("resnet_cifar_main", {"--distribution_strategy", "mirored"},
                  "expected one of off, one_device, mirrored, central_storage");
-  expect_refusal("resnet_cifar_main", {"--distribution_strategy", "tpu"}, "not in this version yet");
+  expect_refusal("resnet_cifar_main", {"--distribution_strategy", "tpu"}, "TPUStrategy is not built");
   expect_refusal("resnet_cifar_main", {"--distribution_strategy", "parameter_server"},
                  "needs a cluster with ps tasks");
   expect_refusal("resnet_cifar_main", {"--ps_max_staleness", "some"},

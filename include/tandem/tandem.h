@@ -48,6 +48,7 @@
 #include "tandem/policy.h"
 #include "tandem/replica.h"
 #include "tandem/run_config.h"
+#include "tandem/script_module.h"
 #include "tandem/server.h"
 #include "tandem/session_hooks.h"
 #include "tandem/strategy.h"

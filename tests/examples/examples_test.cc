@@ -88,7 +88,7 @@ TEST(Examples, fit_mirrored) {
 TEST(Examples, custom_loop) {
   const TempFolder folder;
   const std::string out = output({"custom_loop", folder.path()});
-  EXPECT_LT(number_after(out, "step 400: validation loss "), 0.01);
+  EXPECT_LT(number_after(out, "step 400: validation loss "), 0.05);  // as drawn: 0.003 to 0.010
   EXPECT_TRUE(std::filesystem::exists(folder / "checkpoints"));
   // All is done: started again it finds that out.
   const std::string again = output({"custom_loop", folder.path()});

@@ -74,8 +74,10 @@ tandem::Model make_model(const tandem::Strategy& strategy, const Flags& flags, s
 void train(const Flags& flags) {
   flags.check();
   if (flags.is_evaluator()) return;
-  const tandem::Strategy strategy = flags.strategy({{"model", fmt::format("mobilenet_v2-{}", flags.width)},
-                                                    {"image_size", std::to_string(flags.image_size)}});
+  const std::map<std::string, std::string> program{{"model", fmt::format("mobilenet_v2-{}", flags.width)},
+                                                   {"image_size", std::to_string(flags.image_size)}};
+  if (flags.has_served(program)) return;
+  const tandem::Strategy strategy = flags.strategy(program);
   const TemporaryFolder drawn("cats_vs_dogs");
   if (flags.data_dir.empty()) write_generated_pets(drawn.path());
   const Pets pets = find_pets(flags.data_dir.empty() ? drawn.path() : flags.data_dir, flags);
@@ -106,6 +108,7 @@ void train(const Flags& flags) {
   if (!flags.skip_eval) options.validation_data = test_data;
   model.fit(train_data, options);
 
+  if (!flags.sums_up(strategy)) return;
   std::optional<double> accuracy;
   if (!flags.skip_eval) accuracy = model.evaluate(test_data).at("accuracy");
   if (strategy.is_chief()) {

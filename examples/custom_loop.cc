@@ -4,9 +4,9 @@
 //   custom_loop [FOLDER]        (default: custom_loop_run; started again, it goes on)
 //   tensorboard --logdir custom_loop_run
 //
-// Ends with
+// Ends with a line such as
 //
-//   step 400: validation loss 0.0003
+//   step 400: validation loss 0.0074
 #include <fmt/format.h>
 #include <tandem/tandem.h>
 

@@ -3,6 +3,11 @@
 //
 //   tandem launch --workers 2 --evaluator -- estimator_cluster [FOLDER]      (default: estimator_cluster_run)
 //
+// and with parameter servers, in another folder:
+//
+//   tandem launch --ps 1 --workers 2 --evaluator -- estimator_cluster ps_run
+//     --distribution_strategy parameter_server
+//
 // TF_CONFIG tells each process which task it is. The evaluator ends with
 //
 //   step 300: y = 3.00 x + 2.00, loss 0.0000
@@ -25,12 +30,13 @@ tandem::Dataset train_input(const tandem::InputContext& context) {
   return line().shard(context.num_input_pipelines, context.input_pipeline_id).shuffle(512).batch(16).repeat();
 }
 
-void train(const std::string& folder) {
-  const tandem::MultiWorkerMirroredStrategy strategy;
+void train(const std::string& folder, const std::string& strategy_name) {
+  if (tandem::serve_from_flags(strategy_name, {})) return;  // a ps is done
+  const tandem::Strategy strategy = tandem::strategy_from_flag(strategy_name);
+  const tandem::RunConfig config{
+      .save_checkpoints_steps = 100, .train_distribute = strategy, .experimental_max_worker_delay_secs = 0};
   tandem::LinearRegressor regressor({tandem::numeric_column("feats")},
-                                    {.model_dir = folder,
-                                     .config = {.save_checkpoints_steps = 100, .train_distribute = strategy},
-                                     .optimizer = "SGD"});
+                                    {.model_dir = folder, .config = config, .optimizer = "SGD"});
   const tandem::Logs result = tandem::train_and_evaluate(
       regressor, {.input_fn = train_input, .max_steps = 300},
       {.input_fn = [] { return line().batch(128); }, .start_delay_secs = 0, .throttle_secs = 0});
@@ -44,7 +50,8 @@ void train(const std::string& folder) {
 
 int main(int argc, char** argv) {
   CLI::App app("Trains and evaluates an Estimator in a cluster", "estimator_cluster");
-  std::string folder = "estimator_cluster_run";
+  std::string folder = "estimator_cluster_run", strategy = "multi_worker_mirrored";
   app.add_option("folder", folder, "Of checkpoints and summaries, which all tasks see");
-  return tandem::internal::run_program(app, argc, argv, [&] { return train(folder), 0; });
+  app.add_option("--distribution_strategy", strategy, "multi_worker_mirrored or parameter_server");
+  return tandem::internal::run_program(app, argc, argv, [&] { return train(folder, strategy), 0; });
 }

@@ -6,9 +6,8 @@
 //
 // On several machines, or in two terminals of this one, the same command in each but for the index:
 //
-//   mnist --distribution_strategy multi_worker_mirrored --worker_hosts localhost:8080,localhost:8081
-//   --task_index 0 mnist --distribution_strategy multi_worker_mirrored --worker_hosts
-//   localhost:8080,localhost:8081 --task_index 1
+//   mnist --distribution_strategy multi_worker_mirrored --task_index 0
+//     --worker_hosts localhost:8080,localhost:8081
 //
 // Ends with a line such as
 //

@@ -22,11 +22,12 @@ void train(const std::string& checkpoint_dir, std::int64_t last_step) {
     throw tandem::InvalidArgument("no cluster: start this with `tandem launch --ps 1 --workers 2`");
   const tandem::ClusterSpec& cluster = resolved.cluster;
 
-  // 2. Its server. All that a ps does is to join.
+  // 2. Its server. All that a ps does is to join. Where a worker's variables go is for the device setter.
   if (resolved.task->type == "ps") return tandem::Server(cluster, "ps", resolved.task->index).join();
-  const tandem::ParameterServerStrategy strategy({.cluster = resolved});
+  const tandem::ParameterServerStrategy strategy(
+      {.cluster = resolved, .ps_strategy = tandem::replica_device_setter({.cluster = cluster})});
 
-  // 3. The training function: a model whose variables are placed on the ps tasks in turn, and one step of it.
+  // 3. The training function: a model, and one step of it.
   tandem::Model model = strategy.scope([] {
     tandem::Model m([] { return torch::nn::Linear(1, 1); });
     m.compile({.optimizer = tandem::optimizers::SGD({.learning_rate = 0.2}),

@@ -1,12 +1,11 @@
 // TensorFlow's tutorial on MultiWorkerMirroredStrategy with Keras, with its constants: a convolutional
 // network on two machines, 64 pictures per worker and step. In two terminals of one machine:
 //
-//   TF_CONFIG='{"cluster": {"worker": ["localhost:12345", "localhost:23456"]}, "task": {"type": "worker",
-//   "index": 0}}'
-//     two_workers
-//   TF_CONFIG='{"cluster": {"worker": ["localhost:12345", "localhost:23456"]}, "task": {"type": "worker",
-//   "index": 1}}'
-//     two_workers
+//   TF_CONFIG='{"cluster": {"worker": ["localhost:12345", "localhost:23456"]},
+//               "task": {"type": "worker", "index": 0}}' two_workers
+//
+//   TF_CONFIG='{"cluster": {"worker": ["localhost:12345", "localhost:23456"]},
+//               "task": {"type": "worker", "index": 1}}' two_workers
 //
 // or in one: tandem launch --workers 2 -- two_workers
 //

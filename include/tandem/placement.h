@@ -96,6 +96,10 @@ class ReplicaDeviceSetter {
   // The device of whatever is no variable, inside this scope: "/job:worker".
   std::string worker(const std::string& device = {}) const;
 
+  // Itself as what ParameterServerOptions::ps_strategy asks: the number of the task. That throws
+  // InvalidArgument for a variable that goes to no ps task.
+  operator PsStrategy() const;  // NOLINT: implicit by intent
+
  private:
   friend ReplicaDeviceSetter replica_device_setter(const ReplicaDeviceSetterOptions& options);
   ReplicaDeviceSetter() = default;

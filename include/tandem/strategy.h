@@ -230,9 +230,8 @@ struct StrategyFlags {
 bool serve_from_flags(const std::string& name, const StrategyFlags& flags);
 
 // The strategy that a --distribution_strategy flag names: "off" or "one_device", "mirrored",
-// "central_storage", "multi_worker_mirrored", "parameter_server". Throws InvalidArgument for a name that is
-// none, Unimplemented for one that this version does not have yet, and what the strategy's own constructor
-// throws.
+// "central_storage", "multi_worker_mirrored", "parameter_server", "tpu". Throws InvalidArgument for a name
+// that is none, and what the strategy's own constructor throws.
 Strategy strategy_from_flag(const std::string& name, StrategyFlags flags = {});
 
 namespace internal {
@@ -314,7 +313,7 @@ auto ReplicaContext::merge_call(F&& fn, const Args&... args) {
   }
 }
 
-// TensorFlow's long names.
+// TensorFlow's experimental names, which are methods there, for programs that are carried over.
 namespace experimental {
 
 template <typename T>
@@ -328,6 +327,10 @@ auto experimental_distribute_values_from_function(const Strategy& strategy, F&& 
 
 template <typename F, typename... Args>
 auto experimental_run(const Strategy& strategy, F&& fn, const Args&... args) {
+  return strategy.run(std::forward<F>(fn), args...);
+}
+template <typename F, typename... Args>
+auto experimental_run_v2(const Strategy& strategy, F&& fn, const Args&... args) {
   return strategy.run(std::forward<F>(fn), args...);
 }
 

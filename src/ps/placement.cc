@@ -102,6 +102,19 @@ std::string ReplicaDeviceSetter::worker(const std::string& device) const {
   return DeviceSpec::parse(worker_device_).merged(DeviceSpec::parse(device)).name();
 }
 
+ReplicaDeviceSetter::operator PsStrategy() const {
+  return [place = *this](const VariableToPlace& variable) mutable {
+    const std::string name = place(variable);
+    const DeviceSpec device = DeviceSpec::parse(name);
+    if (!device.job || device.job != DeviceSpec::parse(place.ps_device_).job || !device.task) {
+      throw InvalidArgument(fmt::format(
+          "replica_device_setter puts variable {} on {}: expected a ps task, which keeps it for all workers",
+          internal::quote(variable.name), internal::quote(name)));
+    }
+    return *device.task;
+  };
+}
+
 ReplicaDeviceSetter replica_device_setter(const ReplicaDeviceSetterOptions& options) {
   if (options.ps_tasks < 0) {
     throw InvalidArgument(fmt::format("ps_tasks is {}: expected a number from 0", options.ps_tasks));

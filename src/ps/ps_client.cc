@@ -377,6 +377,10 @@ void PsClient::assign(std::span<const ShardImage> images, std::optional<std::uin
   }
 }
 
+bool PsClient::is_lost() const {
+  return std::ranges::any_of(impl_->links, [](const auto& link) { return link->is_lost(); });
+}
+
 std::uint64_t PsClient::lost_updates(std::size_t shard) const {
   return impl_->link_of(shard).lost(shard);
 }

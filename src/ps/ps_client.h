@@ -107,8 +107,9 @@ class PsHandle {
 // caller's memory, which must stay as it is until the operation is done.
 //
 // A connection that breaks is made again, and what was not answered is sent again; no push is applied twice.
-// A ps that is gone is waited for; if it comes back from a snapshot, lost_updates() says what it forgot.
-// After an error of a ps every later call fails with it.
+// A ps that is gone is waited for; if it comes back from a snapshot, lost_updates() says what it forgot. If
+// it comes back with nothing, a client that has initialised it fails with Unavailable; others wait until
+// somebody initialises it again. After an error of a ps every later call fails with it.
 //
 // Each step is pushed once, in order. Not thread-safe: one thread gives the orders; handles may be waited for
 // from any thread.
@@ -148,6 +149,9 @@ class PsClient {
   // cannot be used any more then.
   void assign(std::span<const ShardImage> images, std::optional<std::uint64_t> global_step,
               std::chrono::milliseconds timeout);
+
+  // Whether it has failed because a ps is gone, or has come back with nothing: another client may find it.
+  bool is_lost() const;
 
   // Updates of this worker that a ps had taken and then forgotten, because it came back from a snapshot: of
   // one shard, and of the ps tasks together (each counts its worst shard).

@@ -95,6 +95,12 @@ void PsLink::run() {
       try {
         connect();
         while (!greet()) {
+          if (was_ready_ && gave_values_) {
+            throw Unavailable(
+                fmt::format("{} has come back without what it held, from no snapshot: give it a "
+                            "snapshot folder, or go on from a checkpoint",
+                            place_));
+          }
           check_patience("the chief has not initialised it");
           line_.pause(kNotReadyPause);
         }
@@ -118,6 +124,9 @@ void PsLink::run() {
     fail(std::make_exception_ptr(FailedPrecondition("this worker has finished")));
   } catch (const PsLine::Stopped&) {
     fail(std::make_exception_ptr(Aborted("the client was closed")));
+  } catch (const Unavailable&) {
+    lost_for_good_ = true;
+    fail(std::current_exception());
   } catch (...) {
     fail(std::current_exception());
   }
@@ -209,6 +218,7 @@ void PsLink::initialise(const Request& request) {
   if (answer.status == Status::kDamaged) ask_again(answer.message);
   if (answer.status != Status::kApplied) throw InvalidArgument(fmt::format("{}: {}", place_, answer.message));
   if (answer.before) request.operation->was_initialised();
+  gave_values_ = true;
   first_values_->operation->answered(name_);
   first_values_.reset();
 }
@@ -223,8 +233,8 @@ void PsLink::take_reply_of_hello(const HelloReply& reply) {
     ready_ = true;
   }
   if (worst > 0) {
-    log_warning("worker {}: {} is back from a snapshot: {} updates of this worker are lost", options_.worker,
-                place_, worst);
+    log_warning("worker {}: {} is back from an earlier state: {} updates of this worker are lost",
+                options_.worker, place_, worst);
   } else if (was_ready_) {
     log_info("worker {}: {} is back, and nothing is lost", options_.worker, place_);
   }

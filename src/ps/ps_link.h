@@ -76,6 +76,8 @@ class PsLink {
   // Until it has said hello. Throws what made it give up.
   void wait_until_ready();
   bool is_connected() const { return connected_; }
+  // Whether it has given up, because the ps is gone or has forgotten everything.
+  bool is_lost() const { return lost_for_good_; }
   std::uint64_t first_step() const { return first_step_; }
   std::uint64_t global_step() const { return global_step_; }
   std::uint64_t lost(std::size_t shard) const;
@@ -116,6 +118,7 @@ class PsLink {
   Bell bell_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> connected_{false};
+  std::atomic<bool> lost_for_good_{false};
   std::atomic<std::uint64_t> first_step_{0};
   std::atomic<std::uint64_t> global_step_{0};
 
@@ -141,6 +144,7 @@ class PsLink {
   std::chrono::milliseconds back_off_{10};
   int damaged_ = 0;
   bool was_ready_ = false;
+  bool gave_values_ = false;  // so that nobody else will give it some
   bool finished_ = false;
 
   std::array<std::byte, kPrologueBytes> prologue_bytes_ = {};

@@ -95,10 +95,10 @@ class PsUpdater final : public Updater, private VariableHome, private RowSource 
       sums_.push_back(buffers_.replicas() == 1 ? gradients : at::zeros_like(gradients));
       pulled_.push_back(at::zeros_like(gradients));
     }
-    ps::PsClientOptions client = session_->client_options();
-    client.bfloat16 = options.bfloat16;
-    client.ps_outage = options.ps_outage;
-    client_ = std::make_unique<ps::PsClient>(layout_.plan(), std::move(client));
+    client_options_ = session_->client_options();
+    client_options_.bfloat16 = options.bfloat16;
+    client_options_.ps_outage = options.ps_outage;
+    client_ = std::make_unique<ps::PsClient>(layout_.plan(), client_options_);
     if (session_->is_chief()) tell_plan();
     variables_->set_home(this);
     for_each_table([this](std::size_t number, RemoteTable& table) {
@@ -187,6 +187,7 @@ class PsUpdater final : public Updater, private VariableHome, private RowSource 
   void settle() override;
   void fetch() override;
   void store() override;
+  void look_again() override;
 
   // RowSource
   at::Tensor pull_rows(std::size_t table, const at::Tensor& rows, bool for_step) override;
@@ -199,6 +200,7 @@ class PsUpdater final : public Updater, private VariableHome, private RowSource 
   std::vector<at::Tensor> sums_;    // by group
   std::vector<at::Tensor> pulled_;  // by group: where values arrive
   bool begun_ = false;
+  bool gives_anew_ = false;  // what the ps tasks have is no longer to hold
   OptimizerState first_state_;
   std::int64_t global_step_ = 0;
   std::uint64_t step_ = 0;  // of this worker
@@ -217,6 +219,7 @@ class PsUpdater final : public Updater, private VariableHome, private RowSource 
   std::vector<std::optional<RowGradient>> row_sums_;
   std::deque<RowsOfShard> pushed_rows_;
 
+  ps::PsClientOptions client_options_;
   std::unique_ptr<ps::PsClient> client_;  // last: it reads and writes the buffers until it is gone
 };
 
@@ -231,13 +234,20 @@ void PsUpdater::tell_plan() const {
 // The chief gives its values, unless the ps tasks have some already; everybody then has theirs. Whether they
 // are those of before.
 bool PsUpdater::begin() {
-  begun_ = true;
   bool mine = false;
   if (session_->is_chief()) {
-    mine = client_->initialise(optimizer_text_, own_images(), static_cast<std::uint64_t>(global_step_)) == 0;
-    if (!mine) log_info("{}: the parameter servers go on with what they have", session_->name());
+    const std::vector<ps::ShardImage> images = own_images();
+    mine = client_->initialise(optimizer_text_, images, static_cast<std::uint64_t>(global_step_)) == 0;
+    if (!mine && gives_anew_) {
+      // Those that were not lost are ahead of the others.
+      assign(images);
+    } else if (!mine) {
+      log_info("{}: the parameter servers go on with what they have", session_->name());
+    }
   }
   client_->wait_until_ready();
+  begun_ = true;
+  gives_anew_ = false;
   first_state_.clear();
   step_ = client_->first_step();
   count_steps(static_cast<std::int64_t>(client_->global_step()));
@@ -287,6 +297,16 @@ void PsUpdater::store() {
     images[shard].values = own[shard].values;
   }
   assign(images);
+}
+
+// As another process of the same worker would.
+void PsUpdater::look_again() {
+  if (!client_->is_lost()) return;
+  arriving_.reset();
+  client_.reset();  // its threads are gone before others come
+  client_ = std::make_unique<ps::PsClient>(layout_.plan(), client_options_);
+  gives_anew_ = gives_anew_ || begun_;
+  begun_ = false;
 }
 
 void PsUpdater::assign(const std::vector<ps::ShardImage>& images) {

@@ -6,13 +6,13 @@
 #include "tandem/multi_worker_mirrored_strategy.h"
 #include "tandem/one_device_strategy.h"
 #include "tandem/parameter_server_strategy.h"
+#include "tandem/tpu_strategy.h"
 
 namespace tandem {
 namespace {
 
 constexpr const char* kNames =
     "off, one_device, mirrored, central_storage, multi_worker_mirrored, parameter_server";
-constexpr const char* kLater[] = {"tpu"};
 
 // --num_gpus N means /gpu:0 to /gpu:N-1, --num_cpus likewise.
 std::vector<std::string> device_names(const StrategyFlags& flags) {
@@ -111,12 +111,7 @@ Strategy strategy_from_flag(const std::string& name, StrategyFlags flags) {
   if (name == "parameter_server") {
     return ParameterServerStrategy(parameter_server_options(flags, devices));
   }
-  for (const char* later : kLater) {
-    if (name == later) {
-      throw Unimplemented(fmt::format(
-          "distribution_strategy \"{}\" is not in this version yet: use one of {}", name, kNames));
-    }
-  }
+  if (name == "tpu") return TPUStrategy();
   throw InvalidArgument(
       fmt::format("distribution_strategy \"{}\" is unknown: expected one of {}", name, kNames));
 }

@@ -48,6 +48,9 @@ class VariableHome {
   virtual void fetch() = 0;
   // The copies were written to: what they hold is what holds.
   virtual void store() = 0;
+  // If the tasks that have them are lost (something has thrown Unavailable): looks for them again from the
+  // next step on, and gives them what the copies hold then.
+  virtual void look_again() = 0;
 };
 
 // The variables of one model: one copy per local replica, one name each to the user.
@@ -97,6 +100,9 @@ class Variables {
   }
   void fetch() const {
     if (home_) home_->fetch();
+  }
+  void look_again() {
+    if (home_) home_->look_again();
   }
 
   // Who counts the optimizer's steps; told by the first replica of this task, once for each. `counted`: how

@@ -159,6 +159,7 @@ void MonitoredTrainingSession::Impl::recover(const Error& error, double deadline
   internal::log_warning("{}: making the session anew from the last checkpoint", error.what());
   for (;;) {
     try {
+      state().variables->look_again();
       create();
       for (const auto& hook : hooks) hook->after_create_session(model);
       return;

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <sstream>
 
 #include "support/running_program.h"
 #include "support/temp_folder.h"
@@ -32,6 +34,51 @@ double number_after(const std::string& out, const std::string& text) {
   return at == std::string::npos ? NAN : std::stod(out.substr(at + text.size()));
 }
 
+std::string read_file(const std::string& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string without_blanks(std::string text) {
+  std::erase_if(text, [](unsigned char c) { return std::isspace(c); });
+  return text;
+}
+
+// What a page shows in C++ under a heading that ends with `file` is in that file, but for blanks; "..."
+// stands for what is left out. Returns how many pieces were compared.
+int compare_listings(const std::string& name) {
+  std::istringstream page(read_file(TANDEM_ROOT "/docs/" + name));
+  std::string heading, source, part;
+  bool in_listing = false;
+  int compared = 0;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("##")) {
+      heading = line;
+      const auto end = line.rfind('`'), begin = line.rfind('`', end - 1);
+      source = line.ends_with(".cc`")
+                   ? without_blanks(read_file(TANDEM_ROOT "/" + line.substr(begin + 1, end - begin - 1)))
+                   : "";
+    } else if (line == "```cpp") {
+      in_listing = true;
+      EXPECT_NE(source, "") << heading << " does not say where its C++ is from";
+    } else if (in_listing && (line == "..." || line == "```")) {
+      EXPECT_NE(source.find(without_blanks(part)), std::string::npos) << heading << " has not:\n" << part;
+      part.clear();
+      ++compared;
+      in_listing = line == "...";
+    } else if (in_listing) {
+      part += line + "\n";
+    }
+  }
+  return compared;
+}
+
+TEST(Listings, AreWhatTheProgramsHave) {
+  EXPECT_GT(compare_listings("from-tensorflow.md"), 20);
+  EXPECT_GE(compare_listings("model-parallel.md"), 3);
+}
+
 TEST(Examples, fit_mirrored) {
   const std::string out = output({"fit_mirrored", "2"});
   EXPECT_NE(out.find("2 replicas, 100 steps: "), std::string::npos) << out;
@@ -41,7 +88,7 @@ TEST(Examples, fit_mirrored) {
 TEST(Examples, custom_loop) {
   const TempFolder folder;
   const std::string out = output({"custom_loop", folder.path()});
-  EXPECT_LT(number_after(out, "step 400: validation loss "), 0.01);
+  EXPECT_LT(number_after(out, "step 400: validation loss "), 0.05);  // as drawn: 0.003 to 0.010
   EXPECT_TRUE(std::filesystem::exists(folder / "checkpoints"));
   // All is done: started again it finds that out.
   const std::string again = output({"custom_loop", folder.path()});
@@ -74,6 +121,11 @@ TEST(Examples, estimator_cluster) {
   const std::string out = output({"tandem", "launch", "--workers", "2", "--evaluator", "--",
                                   TANDEM_BIN "/estimator_cluster", folder.path()});
   EXPECT_NE(out.find("step 300: y = 3.00 x + 2.00"), std::string::npos) << out;
+  // Asynchronously up to one step of the other worker comes after the last.
+  const std::string ps = output({"tandem", "launch", "--ps", "1", "--workers", "2", "--evaluator", "--",
+                                 TANDEM_BIN "/estimator_cluster", folder.file("ps"),
+                                 "--distribution_strategy", "parameter_server"});
+  EXPECT_NE(ps.find(": y = 3.00 x + 2.00, loss 0.0000"), std::string::npos) << ps;
 }
 
 TEST(Examples, monitored_ps) {
@@ -82,6 +134,17 @@ TEST(Examples, monitored_ps) {
                                   TANDEM_BIN "/monitored_ps", "--checkpoint_dir", folder.path()});
   EXPECT_NE(out.find("after 400 steps: y = 3.00 x + 2.00"), std::string::npos) << out;
   EXPECT_TRUE(std::filesystem::exists(folder / "latest"));
+}
+
+TEST(Examples, model_parallel) {
+  const std::string out =
+      output({"tandem", "launch", "--ps", "2", "--workers", "2", "--", TANDEM_BIN "/model_parallel"});
+  // Each ps says what it was given: its part of the table and of the layer's weights, and one bias or two.
+  EXPECT_GE(number_after(out, " ps 0: "), 3) << out;
+  EXPECT_GE(number_after(out, " ps 1: "), 3) << out;
+  EXPECT_NE(out.find("this worker has 2177 of 322177 values"), std::string::npos) << out;
+  EXPECT_GT(number_after(out, "values: loss "), 0.8) << out;
+  EXPECT_LT(number_after(out, "before, "), 0.1) << out;
 }
 
 TEST(Examples, supervisor) {

@@ -142,10 +142,35 @@ TEST(MinimizeTest, RefusesALossOfSeveralValuesAndSaysHowToMakeItOne) {
 }
 
 TEST(ExperimentalNamesTest, AreTheSameThings) {
+  using namespace experimental;
+  static_assert(std::same_as<experimental::MultiWorkerMirroredStrategy, tandem::MultiWorkerMirroredStrategy>);
+  static_assert(std::same_as<experimental::ParameterServerStrategy, tandem::ParameterServerStrategy>);
+  static_assert(std::same_as<experimental::TPUStrategy, tandem::TPUStrategy>);
+  static_assert(std::same_as<experimental::CentralStorageStrategy, tandem::CentralStorageStrategy>);
+  EXPECT_EQ(experimental::MultiWorkerMirroredStrategy(experimental::CollectiveCommunication::kRing).name(),
+            "multi_worker_mirrored");
+  EXPECT_NE(message_of<Unimplemented>([] { experimental::TPUStrategy("my-tpu"); }).find("for \"my-tpu\""),
+            std::string::npos);
+
   const experimental::CentralStorageStrategy strategy({.compute_devices = {"/cpu:0", "/cpu:1"}});
-  const auto ids =
-      experimental::experimental_run(strategy, [](ReplicaContext& replica) { return replica.id() + 0.0; });
-  EXPECT_EQ(strategy.reduce(ReduceOp::kSum, ids), 1);
+  const auto id = [](ReplicaContext& replica) { return replica.id() + 0.0; };
+  EXPECT_EQ(strategy.reduce(ReduceOp::kSum, experimental_run(strategy, id)), 1);
+  EXPECT_EQ(experimental_local_results(strategy, experimental_run_v2(strategy, id)),
+            (std::vector<double>{0, 1}));
+
+  const auto rows = [](ReplicaContext&, const Batch& piece, std::int64_t more) {
+    return piece.rows() + more;
+  };
+  const auto more = experimental_distribute_values_from_function(
+      strategy, [](const ValueContext& context) { return 10L * context.replica_id_in_sync_group; });
+  auto batches = experimental_distribute_dataset(strategy, line_data(8).batch(4));
+  EXPECT_EQ(experimental_run_v2(strategy, rows, batches.next(), more).values(),
+            (std::vector<std::int64_t>{2, 12}));
+  auto own = experimental_distribute_datasets_from_function(strategy, [](const InputContext& context) {
+    return line_data(8).batch(context.get_per_replica_batch_size(6));
+  });
+  EXPECT_EQ(experimental_run_v2(strategy, rows, own.next(), more).values(),
+            (std::vector<std::int64_t>{3, 13}));
 }
 
 }  // namespace

@@ -209,6 +209,17 @@ struct CounterImpl : torch::nn::Module {
 };
 TORCH_MODULE(Counter);
 
+void say_counts(const Model& model) {
+  double least = 1e300;
+  double most = 0;
+  for (const auto& [name, value] : model.values()) {
+    least = std::min(least, value.min().item<double>());
+    most = std::max(most, value.max().item<double>());
+  }
+  say("least", least);
+  say("most", most);
+}
+
 // A custom loop, under the strategy as it is.
 void counts(const Flags& flags) {
   const ParameterServerStrategy strategy(options_of(flags));
@@ -223,14 +234,35 @@ void counts(const Flags& flags) {
     say("pushed", static_cast<double>(pushed));
     if (flags.pause_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(flags.pause_ms));
   }
-  double least = 1e300;
-  double most = 0;
-  for (const auto& [name, value] : model.values()) {
-    least = std::min(least, value.min().item<double>());
-    most = std::max(most, value.max().item<double>());
+  say_counts(model);
+}
+
+// The same in a session, whose checkpoints are all that is saved.
+void monitors(const Flags& flags) {
+  const ParameterServerStrategy strategy(options_of(flags));
+  Model model = strategy.scope([&] {
+    Model m([&] { return Counter(flags.width); }, {.seed = 3});
+    m.compile(
+        {.optimizer = optimizers::SGD({.learning_rate = 1}),
+         .loss = {"minus", [](const at::Tensor&, const at::Tensor& sum) { return -sum.reshape({1}); }}});
+    return m;
+  });
+  auto batches =
+      strategy.distribute(Dataset::from_tensors(at::ones({8, 1}), at::ones({8})).batch(1).repeat());
+  MonitoredTrainingSession session(model, {.checkpoint_dir = flags.out,
+                                           .hooks = {StopAtStepHook({.last_step = flags.steps})},
+                                           .save_checkpoint_steps = 20});
+  while (!session.should_stop()) {
+    session.run([&] {
+      const double loss = model.train_step(batches.next());
+      say("pushed", static_cast<double>(model.global_step()));
+      std::this_thread::sleep_for(std::chrono::milliseconds(flags.pause_ms));
+      return loss;
+    });
   }
-  say("least", least);
-  say("most", most);
+  session.close();
+  say("steps", static_cast<double>(model.global_step()));
+  say_counts(model);
 }
 
 // The chief schedules, the workers push; one of them may be killed meanwhile.
@@ -413,15 +445,12 @@ void learns_bags(const Flags& flags) {
 }
 
 void run(const Flags& flags) {
-  static const std::map<std::string, void (*)(const Flags&)> scenarios{{"one_worker", one_worker},
-                                                                       {"one_worker_mixed", one_worker_mixed},
-                                                                       {"in_step", in_step},
-                                                                       {"learns", learns},
-                                                                       {"counts", counts},
-                                                                       {"coordinates", coordinates},
-                                                                       {"saves", saves},
-                                                                       {"looks_up", looks_up},
-                                                                       {"learns_bags", learns_bags}};
+  static const std::map<std::string, void (*)(const Flags&)> scenarios{
+      {"one_worker", one_worker},   {"one_worker_mixed", one_worker_mixed},
+      {"in_step", in_step},         {"learns", learns},
+      {"counts", counts},           {"monitors", monitors},
+      {"coordinates", coordinates}, {"saves", saves},
+      {"looks_up", looks_up},       {"learns_bags", learns_bags}};
   if (ParameterServerStrategy::serve(options_of(flags))) return;
   scenarios.at(flags.scenario)(flags);
 }

@@ -302,6 +302,30 @@ TEST_P(ParameterServerKills, NoUpdateCountsTwiceAndTheTrainingEnds) {
 INSTANTIATE_TEST_SUITE_P(Of, ParameterServerKills, testing::Values("Worker", "Ps"),
                          [](const auto& info) { return info.param; });
 
+// Without snapshots a ps that dies has forgotten everything: the chief gives all of them its checkpoint.
+TEST(ParameterServer, ASessionGoesOnFromItsCheckpointWhenAPsHasForgottenEverything) {
+  for (const int workers : {1, 2}) {
+    TempFolder folder;
+    PsCluster tasks(2, workers, "monitors", {"--steps", "300", "--pause_ms", "5", "--out", folder.path()});
+    tasks.start_all();
+    tasks.worker(0).wait_for("pushed", 30);
+    const int victim = workers == 1 ? 1 : 0;  // 0 is the one that counts the steps
+    tasks.ps(victim).send(SIGKILL);
+    tasks.ps(victim).wait();
+    tasks.start_ps(victim);
+    tasks.expect_done();
+    EXPECT_NE(tasks.worker(0).out.find("making the session anew from the last checkpoint"), std::string::npos)
+        << tasks.out();
+    EXPECT_NE(tasks.worker(0).out.find("going on after step "), std::string::npos) << tasks.out();
+    EXPECT_GE(tasks.number(0, "steps"), 300);
+    EXPECT_LE(tasks.number(0, "steps"), 299 + workers);
+    if (workers > 1) continue;  // what the other worker pushes meanwhile counts on some shards
+    EXPECT_EQ(tasks.number(0, "least"), 300) << "what was lost is trained again, on every ps\n"
+                                             << tasks.out();
+    EXPECT_EQ(tasks.number(0, "most"), 300) << "what was not lost is taken back\n" << tasks.out();
+  }
+}
+
 TEST(ParameterServer, ACoordinatorSeesNothingOfAWorkersDeathAndEveryClosureCountsOnce) {
   const char* dose = std::getenv("TANDEM_PS_STRATEGY_KILLS");
   const int kills = dose ? std::atoi(dose) : 2;

@@ -69,6 +69,19 @@ TEST(ReplicaDeviceSetter, CountsThePsTasksOfACluster) {
   EXPECT_EQ(place.worker(), "/job:worker");
 }
 
+TEST(ReplicaDeviceSetter, TellsAStrategyWhichTaskAVariableGoesTo) {
+  const ClusterSpec cluster({{"ps", {"a:1", "b:1"}}, {"worker", {"c:1"}}});
+  PsStrategy task_of = replica_device_setter({.cluster = cluster});
+  EXPECT_EQ(task_of({.name = "a"}), 0);
+  EXPECT_EQ(task_of({.name = "b"}), 1);
+  EXPECT_EQ(task_of({.name = "c", .device = "/gpu:1"}), 0);
+  EXPECT_EQ(message_of<InvalidArgument>([&] { task_of({.name = "d", .device = "/job:worker/task:0"}); }),
+            "replica_device_setter puts variable \"d\" on \"/job:worker/task:0\": expected a ps task, which "
+            "keeps it for all workers");
+  PsStrategy nowhere = replica_device_setter({});
+  EXPECT_THROW(nowhere({.name = "a"}), InvalidArgument);
+}
+
 TEST(ReplicaDeviceSetter, UsesThePsTasksThatThereAreOfASparseJob) {
   const ClusterSpec cluster({{"ps", JobTasks(std::map<int, std::string>{{1, "a:1"}, {4, "b:1"}})}});
   auto place = replica_device_setter({.cluster = cluster});

@@ -103,6 +103,31 @@ TEST(PsClient, CountsALostUpdateOnceHoweverOftenThePsDies) {
   EXPECT_EQ(servers->stores[0]->updates(0), 1);
 }
 
+TEST(PsClient, OfTheChiefFailsWhenAPsHasForgottenEverythingAndOthersWaitForTheNext) {
+  const PlacementPlan plan = counting_plan(1);
+  PsServiceOptions options;
+  auto servers = std::make_unique<Servers>(1, options);
+  auto chief = servers->chief(plan);
+  const auto worker = servers->client(plan, 1);
+  worker->wait_until_ready();
+  options.port = servers->services[0]->port();
+  servers.reset();
+  servers = std::make_unique<Servers>(1, options);
+
+  const std::vector<float> ones(kCountingElements, 1.0f);
+  const Gradient gradient{.shard = 0, .values = bytes_of(ones)};
+  auto waits = worker->push_async({.step = 0}, std::span(&gradient, 1));
+  const std::string message =
+      message_of<Unavailable>([&] { chief->push_async({.step = 0}, std::span(&gradient, 1)).wait(10s); });
+  EXPECT_NE(message.find("has come back without what it held"), std::string::npos) << message;
+  EXPECT_TRUE(chief->is_lost());
+  EXPECT_FALSE(waits.done());
+  chief = servers->chief(plan);
+  EXPECT_EQ(waits.wait(10s).global_step, 1u);
+  EXPECT_FALSE(worker->is_lost());
+  EXPECT_FALSE(chief->is_lost());
+}
+
 TEST(PsClient, DoesNotMindAPsThatIsGoneWhenItHasFinished) {
   const PlacementPlan plan = counting_plan(2);
   Servers servers(2);

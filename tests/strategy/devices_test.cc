@@ -83,7 +83,10 @@ TEST(StrategyFromFlag, KnowsTheWordsOfTheFlag) {
   EXPECT_NE(
       message_of<InvalidArgument>([] { strategy_from_flag("mirrored", {.num_cpus = 1000}); }).find("/cpu:"),
       std::string::npos);
-  EXPECT_THROW(strategy_from_flag("tpu"), Unimplemented);
+  EXPECT_EQ(message_of<Unimplemented>([] { strategy_from_flag("tpu"); }),
+            "TPUStrategy is not built, this version has no TPU devices: use MirroredStrategy "
+            "(--distribution_strategy mirrored) on one machine, MultiWorkerMirroredStrategy "
+            "(multi_worker_mirrored) on several");
   EXPECT_THROW(strategy_from_flag("parameter_server"), InvalidArgument);  // without a cluster
 }
 

@@ -1,17 +1,22 @@
 #include <gtest/gtest.h>
+#include <torch/script.h>
 
+#include <fstream>
 #include <limits>
 
 #include "support/errors.h"
+#include "support/temp_folder.h"
 #include "support/training.h"
 #include "tandem/tandem.h"
 
 namespace tandem {
 namespace {
 
+using testing_support::distance;
 using testing_support::expect_near;
 using testing_support::message_of;
 using testing_support::mirrored;
+using testing_support::TempFolder;
 
 torch::nn::Sequential mlp() {
   return torch::nn::Sequential(torch::nn::Linear(4, 8), torch::nn::ReLU(), torch::nn::Linear(8, 3));
@@ -151,6 +156,100 @@ TEST(ModelTest, TrainsAModuleThatTakesAMapOfTensors) {
   const auto before = model.evaluate(data.batch(4)).at("loss");
   model.fit(data.batch(4), {.epochs = 20, .verbose = Verbose::kSilent});
   EXPECT_LT(model.evaluate(data.batch(4)).at("loss"), before);
+}
+
+// Model parallel within a process: where the halves are is the network's own business.
+struct TwoHalvesImpl : torch::nn::Module {
+  explicit TwoHalvesImpl(torch::Device first = torch::kCPU, torch::Device second = torch::kCPU)
+      : first(first), second(second) {
+    below->to(first);
+    above->to(second);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor h = torch::relu(below(x.to(first)));
+    return above(h.to(second)).to(x.device());
+  }
+  torch::Device first, second;
+  torch::nn::Linear below{register_module("0", torch::nn::Linear(4, 8))};
+  torch::nn::Linear above{register_module("2", torch::nn::Linear(8, 3))};
+};
+TORCH_MODULE(TwoHalves);
+
+TEST(ModelTest, TrainsANetworkThatPlacesItsHalvesItself) {
+  for (const Strategy& strategy : {Strategy(OneDeviceStrategy()), Strategy(mirrored(2))}) {
+    Model model = strategy.scope([&] {
+      Model m([] { return TwoHalves(); }, {.seed = 1});
+      m.compile(sgd());
+      return m;
+    });
+    Model whole = compiled(strategy);
+    model.fit(examples(30).batch(6), kQuiet);
+    whole.fit(examples(30).batch(6), kQuiet);
+    EXPECT_EQ(model.parameter_digest(), whole.parameter_digest()) << strategy.name();
+  }
+}
+
+// mlp() in TorchScript, one of its layers as a module of its own.
+std::string scripted_mlp(const TempFolder& folder) {
+  const auto mlp_values = mlp();
+  const auto weights = mlp_values->named_parameters();
+  const auto linear = [&](const std::string& layer) {
+    torch::jit::Module module("__torch__.Linear" + layer);
+    for (const char* name : {"weight", "bias"}) {
+      module.register_parameter(name, weights[layer + "." + name].detach().clone().requires_grad_(true),
+                                /*is_buffer=*/false);
+    }
+    module.define("def forward(self, x):\n  return torch.linear(x, self.weight, self.bias)\n");
+    return module;
+  };
+  torch::jit::Module net("__torch__.Mlp");
+  net.register_module("0", linear("0"));
+  net.register_module("2", linear("2"));
+  net.register_buffer("calls", torch::zeros({1}));
+  net.define(R"(
+    def forward(self, x):
+      if self.training:
+        self.calls.add_(1)
+      return getattr(self, "2").forward(torch.relu(getattr(self, "0").forward(x)))
+  )");
+  net.save(folder.file("mlp.pt"));
+  return folder.file("mlp.pt");
+}
+
+TEST(ScriptModuleTest, TrainsAndPredictsAsTheSameNetworkInCpp) {
+  const TempFolder folder;
+  const std::string file = scripted_mlp(folder);
+  const Strategy strategy = mirrored(2);
+  Model script = strategy.scope([&] {
+    Model m([&] { return ScriptModule(file); }, {.seed = 1});
+    m.compile(sgd());
+    return m;
+  });
+  Model plain = compiled(strategy);
+  auto first = script.values();
+  EXPECT_EQ(first.erase("calls"), 1u);
+  plain.set_values(first);
+  const Dataset data = examples(30);
+  script.fit(data.batch(6), kQuiet);
+  plain.fit(data.batch(6), kQuiet);
+  auto values = script.values();
+  EXPECT_EQ(values.at("calls").item<float>(), 5) << "train() has not reached the script";
+  values.erase("calls");
+  expect_near(values, plain.values(), 1e-6);
+  const at::Tensor predicted = script.predict(data.batch(7));
+  EXPECT_EQ(predicted.size(0), 30);
+  EXPECT_LT(distance(predicted, plain.predict(data.batch(30))), 1e-5);
+  EXPECT_EQ(script.values().at("calls").item<float>(), 5) << "eval() has not reached the script";
+}
+
+TEST(ScriptModuleTest, SaysWhatIsWrongWithAFile) {
+  const TempFolder folder;
+  EXPECT_NE(message_of<NotFound>([&] { ScriptModule(folder.file("none.pt")); }).find("none.pt"),
+            std::string::npos);
+  std::ofstream(folder.file("text.pt")) << "not a program";
+  const std::string message = message_of<InvalidArgument>([&] { ScriptModule(folder.file("text.pt")); });
+  EXPECT_NE(message.find("text.pt\" is no TorchScript file that can be read"), std::string::npos) << message;
+  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
 }
 
 TEST(TiedWeights, AreUpdatedOnceAndStayTied) {

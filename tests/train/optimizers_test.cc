@@ -62,6 +62,53 @@ TEST(Optimizers, StepAsKeras) {
   EXPECT_EQ(compared, optimizers.size());
 }
 
+// As TensorFlow's documentation of tf.keras.optimizers has them.
+TEST(Optimizers, HaveKerasDefaults) {
+  const auto options_of = [](const Optimizer& optimizer) {
+    return make(optimizer, {{torch::zeros({1})}})->param_groups()[0].options().clone();
+  };
+  {
+    const auto options = options_of(optimizers::SGD());
+    const auto& sgd = static_cast<const torch::optim::SGDOptions&>(*options);
+    EXPECT_DOUBLE_EQ(sgd.lr(), 0.01);
+    EXPECT_DOUBLE_EQ(sgd.momentum(), 0);
+    EXPECT_FALSE(sgd.nesterov());
+    EXPECT_DOUBLE_EQ(sgd.weight_decay(), 0);
+  }
+  {
+    const auto options = options_of(optimizers::Adam());
+    const auto& adam = static_cast<const torch::optim::AdamOptions&>(*options);
+    EXPECT_DOUBLE_EQ(adam.lr(), 0.001);
+    EXPECT_EQ(adam.betas(), std::make_tuple(0.9, 0.999));
+    EXPECT_DOUBLE_EQ(adam.eps(), 1e-7);
+    EXPECT_FALSE(adam.amsgrad());
+  }
+  {
+    const auto options = options_of(optimizers::RMSprop());
+    const auto& rmsprop = static_cast<const torch::optim::RMSpropOptions&>(*options);
+    EXPECT_DOUBLE_EQ(rmsprop.lr(), 0.001);
+    EXPECT_DOUBLE_EQ(rmsprop.alpha(), 0.9);
+    EXPECT_DOUBLE_EQ(rmsprop.momentum(), 0);
+    EXPECT_DOUBLE_EQ(rmsprop.eps(), 1e-7);
+    EXPECT_FALSE(rmsprop.centered());
+  }
+  {
+    const auto options = options_of(optimizers::Adagrad());
+    const auto& adagrad = static_cast<const torch::optim::AdagradOptions&>(*options);
+    EXPECT_DOUBLE_EQ(adagrad.lr(), 0.001);
+    EXPECT_DOUBLE_EQ(adagrad.initial_accumulator_value(), 0.1);
+    EXPECT_DOUBLE_EQ(adagrad.eps(), 1e-7);
+  }
+  const optimizers::FtrlOptions ftrl;
+  EXPECT_DOUBLE_EQ(optimizers::Ftrl().learning_rate(), 0.001);
+  EXPECT_DOUBLE_EQ(ftrl.learning_rate_power, -0.5);
+  EXPECT_DOUBLE_EQ(ftrl.initial_accumulator_value, 0.1);
+  EXPECT_DOUBLE_EQ(ftrl.l1_regularization_strength, 0);
+  EXPECT_DOUBLE_EQ(ftrl.l2_regularization_strength, 0);
+  EXPECT_DOUBLE_EQ(ftrl.l2_shrinkage_regularization_strength, 0);
+  EXPECT_DOUBLE_EQ(ftrl.beta, 0);
+}
+
 TEST(Optimizers, BeginWithTheRateTheyWereGiven) {
   const std::vector<Optimizer> all{
       optimizers::SGD({.learning_rate = 0.25}),     optimizers::Adam({.learning_rate = 0.25}),

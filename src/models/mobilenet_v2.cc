@@ -6,6 +6,7 @@
 #include <array>
 
 #include "models/channels_last.h"
+#include "models/relu6.h"
 #include "tandem/error.h"
 
 namespace tandem::models {
@@ -56,10 +57,7 @@ class ConvNormReluImpl : public torch::nn::Module {
     norm_ = register_module("1", torch::nn::BatchNorm2d(shape.out));
   }
 
-  at::Tensor forward(const at::Tensor& x) {
-    at::Tensor h = norm_(conv_(x));
-    return at::hardtanh_(h, 0, 6);
-  }
+  at::Tensor forward(const at::Tensor& x) { return relu6_(norm_(conv_(x))); }
 
  private:
   torch::nn::Conv2d conv_{nullptr};

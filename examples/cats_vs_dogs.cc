@@ -11,7 +11,9 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <set>
 
 #include "cli/program.h"
 #include "support/generated_pets.h"
@@ -54,6 +56,15 @@ Pets find_pets(const std::string& dir, const Flags& flags) {
   return {all, all, Split::kTest};
 }
 
+// Those that this task met: the log has named each of them.
+void tell_skipped(const Pets& pets) {
+  std::set<std::string> skipped;  // both folders may be one
+  for (const ImageFolder* folder : {&pets.train, &pets.test}) {
+    for (const std::string& file : folder->skipped()) skipped.insert(file);
+  }
+  if (!skipped.empty()) fmt::print("broken pictures that were skipped: {}\n", skipped.size());
+}
+
 tandem::Model make_model(const tandem::Strategy& strategy, const Flags& flags, std::int64_t classes) {
   return strategy.scope([&] {
     tandem::Model m(
@@ -62,8 +73,10 @@ tandem::Model make_model(const tandem::Strategy& strategy, const Flags& flags, s
               tandem::models::MobileNetV2Options{.classes = classes, .width = flags.width});
         },
         {.seed = flags.seed, .policy = flags.policy()});
-    // A file for other classes must leave out the last layer, which then begins anew.
-    if (!flags.weights.empty()) m.load_weights(flags.weights, {.expect_partial = true});
+    // For other classes than the file's the last layer begins anew.
+    if (!flags.weights.empty()) {
+      m.load_weights(flags.weights, {.expect_partial = true, .skip_mismatch = true});
+    }
     m.compile({.optimizer = tandem::optimizers::Adam({.learning_rate = flags.learning_rate}),
                .loss = tandem::losses::sparse_categorical_crossentropy(),
                .metrics = {tandem::metrics::sparse_categorical_accuracy("accuracy")}});
@@ -110,13 +123,13 @@ void train(const Flags& flags) {
 
   if (!flags.sums_up(strategy)) return;
   std::optional<double> accuracy;
-  if (!flags.skip_eval) accuracy = model.evaluate(test_data).at("accuracy");
+  if (!flags.skip_eval && flags.sums_up(strategy)) accuracy = model.evaluate(test_data).at("accuracy");
+  tell_skipped(pets);
+  if (!flags.sums_up(strategy)) return;
   if (strategy.is_chief()) {
     fmt::print("mobilenet_v2, {}, {} replicas: {:.0f} images/s, loss {:.4f}{}\n", strategy.name(),
                strategy.num_replicas_in_sync(), figures->images_per_second(), figures->loss(),
                accuracy ? fmt::format(", test accuracy {:.4f}", *accuracy) : "");
-    const std::size_t skipped = pets.train.skipped().size();
-    if (skipped > 0) fmt::print("{} broken pictures were skipped\n", skipped);
   }
   if (!flags.metrics_json.empty()) figures->write_json(flags.metrics_json, model, accuracy);
 }

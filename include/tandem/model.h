@@ -138,8 +138,11 @@ struct EvaluateOptions {
 };
 
 struct LoadWeightsOptions {
-  // Load what fits by name, whatever else the file or the model has. What fits must have the right shape.
+  // Load what both have by name, whatever else the file or the model has.
   bool expect_partial = false;
+  // Leave the model's own values where the file has another shape or dtype, as Keras's option of this name:
+  // the last layer of a network that was trained for other classes. A line in the log names what was left.
+  bool skip_mismatch = false;
 };
 
 // A model with one copy per replica of the strategy in whose scope it was made (or of the default strategy).

@@ -51,6 +51,7 @@ bool PsConnection::begin_entry() {
     refuse_entry(fault.status, fault.message);
     return discard();
   }
+  if (!state_.roll.has_begun()) return park();
   switch (state_.table.begin(push_, entry)) {
     case ShardTable::Go::kWait:
       return park();

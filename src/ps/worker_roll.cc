@@ -16,7 +16,7 @@ std::uint64_t WorkerRoll::arrive(int worker, Incarnation incarnation, std::uint6
   std::uint64_t begin = step;
   // The same process over another connection keeps its clock.
   if (!same) begin = clocks_.join(worker, step > 0 ? std::optional(step) : std::nullopt);
-  complete_ = complete_ || static_cast<int>(workers_.size()) >= expected_;
+  complete_ = complete_ || static_cast<int>(workers_.size() + finished_.size()) >= expected_;
   return begin;
 }
 
@@ -51,6 +51,12 @@ bool WorkerRoll::expire(Clock::time_point now) {
            gone_[entry.first] = now;
            return true;
          }) > 0;
+}
+
+bool WorkerRoll::has_begun() const {
+  if (!bounded_) return true;
+  const std::lock_guard lock(mutex_);
+  return complete_;
 }
 
 bool WorkerRoll::may_start(int worker, std::uint64_t step) const {

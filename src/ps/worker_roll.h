@@ -19,8 +19,8 @@ class WorkerRoll {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Where steps are bound to each other, none begins before `expected` workers have come once. `absence`: see
-  // wait_until_over().
+  // Where steps are bound to each other, none begins before `expected` workers have come once, those counted
+  // that have finished. `absence`: see wait_until_over().
   WorkerRoll(std::optional<std::uint64_t> staleness, int expected, std::chrono::milliseconds absence)
       : bounded_(staleness.has_value()), expected_(expected), absence_(absence), clocks_(staleness) {}
 
@@ -37,6 +37,9 @@ class WorkerRoll {
   // Nobody waits any more for those whose time is over. True if there was one.
   bool expire(Clock::time_point now);
 
+  // Whether steps have begun: a push of the first one must not be all that there is of it because it came
+  // before the other workers.
+  bool has_begun() const;
   bool may_start(int worker, std::uint64_t step) const;
   // Its pushes of this step are settled.
   void step_done(int worker, std::uint64_t step);

@@ -5,7 +5,6 @@
 #include <torch/torch.h>
 #include <torch/version.h>
 
-#include "base/cpu_features.h"
 #include "base/log.h"
 #include "tandem/error.h"
 
@@ -81,7 +80,7 @@ Network with_policy(const Network& network, const Policy& policy, const Device& 
   });
 }
 
-void check_policy(const Policy& policy, const std::vector<Device>& devices) {
+void check_policy(const Policy& policy, const std::vector<Device>& devices, bool cpu_has_bfloat16) {
   bool on_cpu = false;
   for (const Device& device : devices) on_cpu = on_cpu || device.type == DeviceType::kCpu;
   if (!on_cpu || !policy.is_mixed()) return;
@@ -89,7 +88,7 @@ void check_policy(const Policy& policy, const std::vector<Device>& devices) {
     throw InvalidArgument(
         "mixed_float16 needs GPUs, and this strategy has replicas on the CPU: use mixed_bfloat16 or float32");
   }
-  if (!has_bfloat16_instructions()) {
+  if (!cpu_has_bfloat16) {
     log_info("{}: this CPU has no bfloat16 instructions, so float32 would be faster", policy.name());
   }
 }

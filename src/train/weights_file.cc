@@ -58,59 +58,92 @@ bool fits(const TensorEntry& entry, const std::string& dtype, const at::Tensor& 
   return entry.dtype == dtype || (internal::is_float(entry.dtype) && internal::is_float(dtype));
 }
 
-// Everything that is wrong, at once: a file for another model is wrong in many places.
-void check_fits(const WeightsSource& source, const NamedTensors& model, bool expect_partial) {
-  std::vector<std::string> unexpected, misfits;
+// How a file and a model differ. A file for another model does so in many places: all are told at once.
+struct Comparison {
+  std::vector<const TensorEntry*> fitting;
+  std::vector<std::string> misfits;     // both have it, in another shape or dtype: what each has
+  std::vector<std::string> unexpected;  // only the file has it
+  std::vector<std::string> missing;     // only the model has it
+};
+
+Comparison compare_weights(const WeightsSource& source, const NamedTensors& model) {
+  Comparison both;
   std::vector<at::Tensor> found;
   for (const TensorEntry& entry : source.tensors) {
     const auto ours = model.find(entry.name);
     if (ours == model.end()) {
-      unexpected.push_back(entry.name);
+      both.unexpected.push_back(entry.name);
       continue;
     }
     const at::Tensor& tensor = ours->second;
     found.push_back(tensor);
     const std::string dtype = internal::dtype_name(entry.name, tensor.scalar_type());
-    if (fits(entry, dtype, tensor)) continue;
-    misfits.push_back(fmt::format("{} is {} [{}] where the model has {} [{}]", internal::quote(entry.name),
-                                  entry.dtype, fmt::join(entry.shape, ", "), dtype,
-                                  fmt::join(tensor.sizes(), ", ")));
+    if (fits(entry, dtype, tensor)) {
+      both.fitting.push_back(&entry);
+      continue;
+    }
+    both.misfits.push_back(fmt::format("{} is {} [{}] where the model has {} [{}]",
+                                       internal::quote(entry.name), entry.dtype, fmt::join(entry.shape, ", "),
+                                       dtype, fmt::join(tensor.sizes(), ", ")));
   }
-  std::vector<std::string> missing;
   for (const auto& [name, tensor] : model) {
     // One name of tied weights is enough.
     if (std::ranges::none_of(found, [&](const at::Tensor& one) { return one.is_same(tensor); })) {
-      missing.push_back(name);
+      both.missing.push_back(name);
     }
   }
-  std::vector<std::string> faults;
-  if (expect_partial) {
-    if (found.empty()) faults.push_back("none of its names is in the model: " + listed(unexpected));
-  } else {
-    if (!missing.empty()) faults.push_back("it lacks " + listed(missing));
-    if (!unexpected.empty()) faults.push_back("the model has no " + listed(unexpected));
-  }
-  const bool names_only = misfits.empty() && !found.empty();
+  return both;
+}
+
+// The first few, and how many more.
+std::vector<std::string> shortened(std::vector<std::string> misfits) {
   constexpr std::size_t kShown = 3;
-  const std::size_t more = misfits.size() > kShown ? misfits.size() - kShown : 0;
-  misfits.resize(misfits.size() - more);
-  if (more > 0) misfits.push_back(fmt::format("{} more have other shapes or dtypes", more));
-  faults.insert(faults.end(), misfits.begin(), misfits.end());
+  if (misfits.size() <= kShown) return misfits;
+  const std::size_t more = misfits.size() - kShown;
+  misfits.resize(kShown);
+  misfits.push_back(fmt::format("{} more have other shapes or dtypes", more));
+  return misfits;
+}
+
+void check_fits(const Comparison& both, const LoadWeightsOptions& options, const std::string& path) {
+  std::vector<std::string> faults;
+  std::vector<std::string> ways;
+  if (options.expect_partial) {
+    if (both.fitting.empty() && both.misfits.empty()) {
+      faults.push_back("none of its names is in the model: " + listed(both.unexpected));
+    }
+  } else {
+    if (!both.missing.empty()) faults.push_back("it lacks " + listed(both.missing));
+    if (!both.unexpected.empty()) faults.push_back("the model has no " + listed(both.unexpected));
+    if (!faults.empty()) ways.emplace_back("expect_partial");
+  }
+  if (!both.misfits.empty() && (!options.skip_mismatch || both.fitting.empty())) {
+    const auto misfits = shortened(both.misfits);
+    faults.insert(faults.end(), misfits.begin(), misfits.end());
+    ways.emplace_back("skip_mismatch");
+  }
   if (faults.empty()) return;
-  throw InvalidArgument(fmt::format("{} does not fit the model: {}{}", source.path, fmt::join(faults, "; "),
-                                    names_only ? " (to load what fits: expect_partial)" : ""));
+  throw InvalidArgument(fmt::format(
+      "{} does not fit the model: {}{}", path, fmt::join(faults, "; "),
+      both.fitting.empty() ? "" : fmt::format(" (to load what fits: {})", fmt::join(ways, ", "))));
 }
 
 // Those that the model has.
-NamedTensors read_weights(const WeightsSource& source, const NamedTensors& model, bool expect_partial) {
-  check_fits(source, model, expect_partial);
+NamedTensors read_weights(const WeightsSource& source, const NamedTensors& model,
+                          const LoadWeightsOptions& options) {
+  const Comparison both = compare_weights(source, model);
+  check_fits(both, options, source.path);
+  if (!both.misfits.empty()) {
+    internal::log_info("{} of {} tensors of {} are loaded, the others are left as they were: {}",
+                       both.fitting.size(), source.tensors.size(), source.path,
+                       fmt::join(shortened(both.misfits), "; "));
+  }
   NamedTensors values;
   std::vector<internal::TensorRequest> requests;
-  for (const TensorEntry& entry : source.tensors) {
-    if (!model.contains(entry.name)) continue;
-    const at::Tensor value = internal::empty_like_entry(entry);
-    requests.push_back({entry.name, internal::writable_bytes(value)});
-    values[entry.name] = value;
+  for (const TensorEntry* entry : both.fitting) {
+    const at::Tensor value = internal::empty_like_entry(*entry);
+    requests.push_back({entry->name, internal::writable_bytes(value)});
+    values[entry->name] = value;
   }
   source.read(requests);
   return values;
@@ -134,19 +167,20 @@ WeightsSource weights_of(const internal::Checkpoint& checkpoint) {
   return source;
 }
 
-NamedTensors read_from(const std::string& path, const NamedTensors& model, bool expect_partial) {
+NamedTensors read_from(const std::string& path, const NamedTensors& model,
+                       const LoadWeightsOptions& options) {
   const auto files = std::make_shared<internal::PosixFileSystem>();
   if (!std::filesystem::is_directory(path)) {
-    return read_weights(weights_of(internal::SafetensorsFile(*files, path), path), model, expect_partial);
+    return read_weights(weights_of(internal::SafetensorsFile(*files, path), path), model, options);
   }
   const std::filesystem::path folder = std::filesystem::canonical(path);
   if (internal::CheckpointId::parse(folder.filename().string())) {
-    return read_weights(weights_of(internal::Checkpoint(*files, folder.string())), model, expect_partial);
+    return read_weights(weights_of(internal::Checkpoint(*files, folder.string())), model, options);
   }
   NamedTensors values;
   const auto restored = internal::CheckpointStore(folder.string(), {.files = files})
                             .restore([&](const internal::Checkpoint& checkpoint) {
-                              values = read_weights(weights_of(checkpoint), model, expect_partial);
+                              values = read_weights(weights_of(checkpoint), model, options);
                             });
   if (!restored) {
     throw NotFound(fmt::format(
@@ -171,9 +205,8 @@ void Model::save_weights(const std::string& path) const {
 void Model::load_weights(const std::string& path, LoadWeightsOptions options) {
   internal::StrategyImpl& impl = state_->strategy.impl();
   NamedTensors loaded;
-  internal::chief_does(impl, "load_weights", [&] {
-    loaded = read_from(path, tensors_by_name(*state_->variables), options.expect_partial);
-  });
+  internal::chief_does(impl, "load_weights",
+                       [&] { loaded = read_from(path, tensors_by_name(*state_->variables), options); });
   if (!impl.takes_part_in_saving()) return;
   impl.or_stop_all([&] {
     if (internal::SyncGroup* tasks = impl.tasks()) {

@@ -109,6 +109,16 @@ TEST_F(DataCommand, BeginsAgainWhereThePartIsLongerThanTheFile) {
   EXPECT_TRUE(contents(target_.file(kImages)) == files_[kImages]);
 }
 
+TEST_F(DataCommand, BeginsAgainWhereTheServerCannotGoOnInTheMiddle) {
+  std::ofstream(target_.file(std::string(kImages) + ".partial")) << files_[kImages].substr(0, 1000);
+  HttpServer server(files_);
+  server.ignore_ranges();
+  EXPECT_EQ(fetch(server.url()).exit_code, 0);
+  EXPECT_EQ(server.requests()[0], std::string(kImages) + "@1000");
+  EXPECT_EQ(server.requests()[1], kImages);
+  EXPECT_TRUE(contents(target_.file(kImages)) == files_[kImages]);
+}
+
 TEST_F(DataCommand, RemovesWhatIsNotThePublishedFile) {
   auto changed = files_;
   changed[kImages][500] ^= 1;
@@ -127,9 +137,14 @@ TEST_F(DataCommand, SaysPlainlyThatTheFileOrTheServerIsNotThere) {
     HttpServer gone({});
     nobody = gone.url();
   }
-  expect_refusal(fetch(nobody), 75,
-                 "there is no network here, or the server refuses; get the file elsewhere");
-  expect_refusal(fetch("http://no-such-host.invalid"), 75, "there is no network here");
+  const std::string elsewhere = "; get the file elsewhere and give it with --from, or use --generate\n";
+  EXPECT_EQ(fetch(nobody).err, "tandem: cannot fetch " + nobody + "/" + kImages +
+                                   ": there is no network here, or the server refuses" + elsewhere);
+  const ProcessResult offline = fetch("http://no-such-host.invalid");
+  EXPECT_EQ(offline.exit_code, 75);
+  EXPECT_EQ(offline.err, "tandem: cannot fetch http://no-such-host.invalid/" + std::string(kImages) +
+                             ": there is no network here, or no such host" + elsewhere);
+  EXPECT_TRUE(fs::is_empty(target_.path()));
 }
 
 TEST_F(DataCommand, TakesFilesAtHand) {
@@ -154,6 +169,15 @@ TEST_F(DataCommand, UnpacksAnArchiveWholeOrNotAtAll) {
                                          archive,   "--checksums",  source_.file("sums")};
   ASSERT_EQ(data(command).exit_code, 0);
   EXPECT_EQ(data(command).exit_code, 0);  // in place of the first
+  {
+    HttpServer server(files_);
+    const TempFolder fetched;
+    const ProcessResult result =
+        data({"cifar10", fetched.path(), "--url", server.url(), "--checksums", source_.file("sums")});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_TRUE(contents(fetched.file(inside + "/test_batch.bin")) ==
+                contents(source_.file(inside + "/test_batch.bin")));
+  }
   for (const char* name : {"data_batch_1.bin", "data_batch_5.bin", "test_batch.bin"}) {
     EXPECT_EQ(fs::file_size(target_.file(inside + "/" + name)), 10u * 3073) << name;
     EXPECT_TRUE(contents(target_.file(inside + "/" + name)) == contents(source_.file(inside + "/" + name)));

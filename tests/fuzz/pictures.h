@@ -1,5 +1,7 @@
 #pragma once
 
+#include <malloc.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -11,6 +13,15 @@
 namespace tandem::fuzz {
 
 inline constexpr std::int64_t kMostPixels = 1 << 14;
+
+// What new memory is filled with from here on (glibc; elsewhere nothing happens): a picture that has
+// something of it in its pixels is another one then. Small pieces are left as they are, but not those that
+// decoders ask for.
+inline void fill_new_memory(int byte) {
+#if defined(__GLIBC__)
+  mallopt(M_PERTURB, ~byte & 0xff);
+#endif
+}
 
 // What decode() makes of some bytes named "fuzz". False if it refuses them, as it should: with DataLoss, in
 // one line that names the file.

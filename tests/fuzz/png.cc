@@ -41,9 +41,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (data[0] % 2 == 1) mend(bytes);
   const PngOptions options{.channels = kChannels[data[0] / 2 % 4], .max_pixels = fuzz::kMostPixels};
   Picture picture;
+  fuzz::fill_new_memory(0x01);
   if (!fuzz::decodes([&] { return decode_png(bytes, "fuzz", options); }, picture)) return -1;
   fuzz::require_whole(picture, options.channels, 4);
   require(picture.channels == 1 || picture.channels == 3 || picture.channels == 4, "it has channels");
+  fuzz::fill_new_memory(0xaa);
   require(decode_png(bytes, "fuzz", options).pixels == picture.pixels, "it is the same again");
   return 0;
 }

@@ -65,7 +65,9 @@ TEST(ResNetCifarTest, HasThePapersParameterCounts) {
   // With projections (option B) where the shape changes.
   EXPECT_EQ(count_parameters(*ResNetCifar(20)), 272474);
   EXPECT_EQ(count_parameters(*ResNetCifar(32)), 466906);
+  EXPECT_EQ(count_parameters(*ResNetCifar(44)), 661338);
   EXPECT_EQ(count_parameters(*ResNetCifar(56)), 855770);
+  EXPECT_EQ(count_parameters(*ResNetCifar(110)), 1730714);
 }
 
 TEST(ResNetCifarTest, RefusesASizeThatDoesNotExist) {

@@ -7,8 +7,10 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 
 #include "base/sha256.h"
@@ -33,6 +35,7 @@ struct Flags : internal::ClusterProgramFlags {
   bool bfloat16 = false;
   double timeout = 0;
   std::string program = "same";
+  std::string folder = {};
 };
 
 void say(const std::string& name, const std::string& value) {
@@ -90,7 +93,7 @@ struct Trained {
   std::string trail = {};
 };
 
-Trained train_lenet(const Strategy& strategy, at::ScalarType dtype, std::uint64_t seed = 3) {
+Trained train_lenet(const Strategy& strategy, at::ScalarType dtype, const char* policy = "float32") {
   Model model = strategy.scope([&] {
     Model m(
         [dtype] {
@@ -98,7 +101,7 @@ Trained train_lenet(const Strategy& strategy, at::ScalarType dtype, std::uint64_
           net->to(dtype);
           return net;
         },
-        {.seed = seed});
+        {.seed = 3, .policy = policy});
     m.compile({.optimizer = dtype == torch::kDouble
                                 ? optimizers::SGD({.learning_rate = 0.05, .momentum = 0.9})
                                 : optimizers::SGD({.learning_rate = 0.01}),
@@ -201,6 +204,47 @@ void wire_format(const Flags& flags) {
   const Values values = trained.model.values();
   if (!strategy.is_chief()) return;
   say("to_one", largest_distance(values, train_lenet(mirrored(1), torch::kFloat).model.values()));
+}
+
+// Computed in bfloat16, kept in float32.
+void half_precision(const Flags& flags) {
+  constexpr const char* kPolicy = "mixed_bfloat16";
+  const auto strategy = join(flags);
+  const Trained trained = train_lenet(strategy, torch::kFloat, kPolicy);
+  const Values values = trained.model.values();
+  say("same_trail", trained.trail);
+  const bool all_float32 =
+      std::ranges::all_of(values, [](const auto& item) { return item.second.scalar_type() == at::kFloat; });
+  say("all_float32", all_float32 ? 1 : 0);
+  if (!strategy.is_chief()) return;
+  const int replicas = strategy.num_replicas_in_sync();
+  say("mirrored", train_lenet(mirrored(replicas), torch::kFloat, kPolicy).trail);
+  say("to_one", largest_distance(values, train_lenet(mirrored(1), torch::kFloat, kPolicy).model.values()));
+  say("to_float32", largest_distance(values, train_lenet(mirrored(1), torch::kFloat).model.values()));
+}
+
+// One weight, whose gradient is the mean of x: an infinity that only the last task has skips a step on all.
+void loss_scale(const Flags& flags) {
+  const auto strategy = join(flags);
+  Model model = strategy.scope([] {
+    Model m([] { return torch::nn::Linear(torch::nn::LinearOptions(1, 1).bias(false)); }, {.seed = 1});
+    m.compile({.optimizer = optimizers::LossScaleOptimizer(
+                   optimizers::SGD({.learning_rate = 0.5, .momentum = 0.9}), {.initial_scale = 8}),
+               .loss = {"linear", [](const at::Tensor&, const at::Tensor& y) { return y.flatten(); }}});
+    return m;
+  });
+  const auto step = [&](const std::string& name, float last) {
+    const at::Tensor x = torch::tensor({1.0F, 1.0F, 1.0F, last}).view({4, 1});
+    auto batches = strategy.distribute(Dataset::from_tensors(x, torch::zeros({4})).batch(4));
+    const DistributedBatch batch = batches.next();
+    say(name + "_mine", batch[0].x.tensor().sum().item<double>());
+    model.train_step(batch);
+    say("same_weight_" + name, model.values().at("weight").item<double>());
+    say("same_scale_" + name, model.optimizer().loss_scale());
+  };
+  step("first", 1);
+  step("bad", std::numeric_limits<float>::infinity());
+  step("after", 1);
 }
 
 // An optimizer that tandem does not know takes the whole update on every replica.
@@ -430,6 +474,20 @@ void input(const Flags& flags) {
   say("predicted", static_cast<double>(model.predict(files({9, 2, 1, 0}).batch(4).map(column)).size(0)));
 }
 
+// What each policy makes of record files that all tasks see.
+void record_files(const Flags& flags) {
+  const auto strategy = join(flags);
+  const data::ExampleSpec spec{{"x", {.type = data::FeatureType::kInt64, .shape = {{}}}}};
+  const Dataset records = data::tfrecord_examples(data::tfrecord_shards(flags.folder + "/numbers"), spec);
+  say("auto", seen(strategy.distribute(records.batch(4))));
+  const auto under = [&](AutoShardPolicy policy) { return records.batch(4).with_auto_shard(policy); };
+  say("file", seen(strategy.distribute(under(AutoShardPolicy::kFile))));
+  say("data", seen(strategy.distribute(under(AutoShardPolicy::kData))));
+  say("off", seen(strategy.distribute(under(AutoShardPolicy::kOff))));
+  say("hint",
+      seen(strategy.distribute(records.shard_hint().batch(4).with_auto_shard(AutoShardPolicy::kHint))));
+}
+
 void sync_batch_norm(const Flags& flags) {
   const auto strategy = join(flags);
   torch::manual_seed(8);
@@ -564,10 +622,13 @@ void one_stalls(const Flags& flags) {
 const std::map<std::string, std::function<void(const Flags&)>> kScenarios = {
     {"equivalence", equivalence},
     {"wire_format", wire_format},
+    {"half_precision", half_precision},
+    {"loss_scale", loss_scale},
     {"other_optimizer", other_optimizer},
     {"values", values},
     {"evaluation", evaluation},
     {"input", input},
+    {"record_files", record_files},
     {"sync_batch_norm", sync_batch_norm},
     {"saving", saving},
     {"different_models", different_models},
@@ -594,6 +655,7 @@ int main(int argc, char** argv) {
   app.add_flag("--bfloat16", flags.bfloat16);
   app.add_option("--timeout", flags.timeout);
   app.add_option("--program", flags.program);
+  app.add_option("--folder", flags.folder);
   return tandem::internal::run_program(app, argc, argv, [&] {
     tandem::kScenarios.at(flags.scenario)(flags);
     return 0;

@@ -5,12 +5,16 @@
 #include <map>
 #include <sstream>
 
+#include "base/example.h"
+#include "base/tfrecord.h"
 #include "support/cluster_of_processes.h"
+#include "support/temp_folder.h"
 
 namespace tandem {
 namespace {
 
 using testing_support::ClusterOfProcesses;
+using testing_support::TempFolder;
 
 // What one task printed as "name value".
 using Figures = std::map<std::string, std::string>;
@@ -120,6 +124,39 @@ TEST(MultiWorker, GradientsCanTravelIn16Bits) {
   EXPECT_GT(all.number("to_one"), 1e-5);
 }
 
+TEST(MultiWorker, ComputesInBfloat16AndAgreesWithMirroredToTheBit) {
+  for (const int workers : {1, 2}) {
+    const ClusterRun all = run(workers, "half_precision");
+    expect_done(all);
+    const Figures& chief = all.figures[0];
+    EXPECT_EQ(chief.at("same_trail").size(), 64u);
+    EXPECT_EQ(chief.at("mirrored"), chief.at("same_trail")) << workers;
+    // Each task rounds its own gradients to bfloat16.
+    EXPECT_LT(all.number("to_one"), 2e-3) << workers;
+    EXPECT_LT(all.number("to_float32"), 1e-2) << workers;
+    EXPECT_GT(all.number("to_float32"), 1e-6) << workers;
+    for (std::size_t task = 0; task < all.figures.size(); ++task) {
+      EXPECT_EQ(all.number("all_float32", task), 1);
+    }
+  }
+}
+
+TEST(MultiWorker, AnInfinityOnOneTaskSkipsTheStepOnAllAndHalvesTheLossScale) {
+  const ClusterRun all = run(2, "loss_scale");
+  expect_done(all);
+  EXPECT_EQ(all.number("bad_mine", 0), 2);
+  EXPECT_EQ(all.figures[1].at("bad_mine"), "inf");
+  for (std::size_t task = 0; task < 2; ++task) {
+    const double first = all.number("same_weight_first", task);
+    EXPECT_EQ(all.number("same_scale_first", task), 8);
+    EXPECT_EQ(all.number("same_weight_bad", task), first);
+    EXPECT_EQ(all.number("same_scale_bad", task), 4);
+    // The momentum stayed as it was: this is its second step.
+    EXPECT_NEAR(all.number("same_weight_after", task), first - 0.5 * 1.9, 1e-6);
+    EXPECT_EQ(all.number("same_scale_after", task), 4);
+  }
+}
+
 TEST(MultiWorker, AnOptimizerWithoutShardsUpdatesEveryCopy) {
   const ClusterRun all = run(2, "other_optimizer");
   expect_done(all);
@@ -184,6 +221,32 @@ TEST(MultiWorker, SharesTheInput) {
     EXPECT_EQ(task.at("steps"), "10");  // the first task has 10 rows, 2 a step, twice
   }
   EXPECT_NE(all.out.find("FILE sharding"), std::string::npos);
+}
+
+TEST(MultiWorker, SharesRecordFilesByEveryPolicy) {
+  const TempFolder folder;
+  {
+    internal::ShardedTfRecordWriter writer(folder.file("numbers"), 2);
+    for (std::int64_t i = 0; i < 12; ++i) {
+      writer.append(internal::encode_example({{{"x", std::vector<std::int64_t>{i}}}}));
+    }
+    writer.close();
+  }
+  // The first file has the even numbers, the second the odd ones.
+  const ClusterRun all = run(2, "record_files", {"--folder", folder.path()});
+  expect_done(all);
+  const Figures& first = all.figures[0];
+  const Figures& second = all.figures[1];
+  for (const char* by_file : {"auto", "file"}) {
+    EXPECT_EQ(first.at(by_file), "0,2;4,6;8,10 rows=12");
+    EXPECT_EQ(second.at(by_file), "1,3;5,7;9,11 rows=12");
+  }
+  EXPECT_EQ(first.at("data"), "0,2;8,10;5,7 rows=12");
+  EXPECT_EQ(second.at("data"), "4,6;1,3;9,11 rows=12");
+  EXPECT_EQ(first.at("off"), "0,2;4,6;8,10;1,3;5,7;9,11 rows=24");
+  EXPECT_EQ(second.at("off"), first.at("off"));
+  EXPECT_EQ(first.at("hint"), "0,4;8,1;5,9 rows=12");
+  EXPECT_EQ(second.at("hint"), "2,6;10,3;7,11 rows=12");
 }
 
 TEST(MultiWorker, BatchNormCanBeSynchronisedOverTasks) {

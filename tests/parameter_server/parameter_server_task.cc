@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -109,9 +110,10 @@ Optimizer optimizer_named(const std::string& name) {
 }
 
 template <typename Net>
-Model train(const Strategy& strategy, const std::string& optimizer, FitOptions options = {}) {
+Model train(const Strategy& strategy, const std::string& optimizer, FitOptions options = {},
+            const Policy& policy = {}) {
   Model model = strategy.scope([&] {
-    Model m([] { return Net(); }, {.seed = 3});
+    Model m([] { return Net(); }, {.seed = 3, .policy = policy});
     m.compile({.optimizer = optimizer_named(optimizer),
                .loss = losses::sparse_categorical_crossentropy(),
                .metrics = {metrics::accuracy()}});
@@ -155,6 +157,33 @@ void in_step(const Flags& flags) {
   if (!strategy.is_chief()) return;
   const Model local = train<models::LeNet>(mirrored(strategy.num_replicas_in_sync()), "sgd");
   say("to_mirrored", largest_distance(remote, local));
+}
+
+// Computed in bfloat16, kept in float32, here and on the ps.
+void half_precision(const Flags& flags) {
+  const ParameterServerStrategy strategy(options_of(flags));
+  const Model remote = train<models::LeNet>(strategy, "sgd", {}, "mixed_bfloat16");
+  if (!strategy.is_chief()) return;
+  const auto values = remote.values();
+  const bool all_float32 =
+      std::ranges::all_of(values, [](const auto& item) { return item.second.scalar_type() == at::kFloat; });
+  say("all_float32", all_float32 ? 1 : 0);
+  const MirroredStrategy here = mirrored(strategy.num_replicas_in_sync());
+  const Model local = train<models::LeNet>(here, "sgd", {}, "mixed_bfloat16");
+  say("digest", remote.parameter_digest());
+  say("mirrored_digest", local.parameter_digest());
+  say("to_mirrored", largest_distance(remote, local));
+  say("to_float32", largest_distance(remote, train<models::LeNet>(here, "sgd")));
+  try {
+    strategy.scope([] {
+      Model m([] { return torch::nn::Linear(1, 1); });
+      m.compile({.optimizer = optimizers::LossScaleOptimizer(optimizers::SGD()),
+                 .loss = losses::mean_squared_error()});
+      return m;
+    });
+  } catch (const InvalidArgument& error) {
+    say("refused", error.what());
+  }
 }
 
 struct SmallCnnImpl : torch::nn::Module {
@@ -447,8 +476,13 @@ void learns_bags(const Flags& flags) {
 void run(const Flags& flags) {
   static const std::map<std::string, void (*)(const Flags&)> scenarios{
       {"one_worker", one_worker},   {"one_worker_mixed", one_worker_mixed},
+<<<<<<< HEAD
       {"in_step", in_step},         {"learns", learns},
       {"counts", counts},           {"monitors", monitors},
+=======
+      {"in_step", in_step},         {"half_precision", half_precision},
+      {"learns", learns},           {"counts", counts},
+>>>>>>> 789b6e62333d80fa27a2d720eb95c488a976ec4b
       {"coordinates", coordinates}, {"saves", saves},
       {"looks_up", looks_up},       {"learns_bags", learns_bags}};
   if (ParameterServerStrategy::serve(options_of(flags))) return;

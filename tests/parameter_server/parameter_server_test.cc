@@ -154,6 +154,24 @@ TEST(ParameterServer, WorkersInStepEqualMirrored) {
   EXPECT_LT(tasks.number(0, "to_mirrored"), 1e-5) << tasks.out();
 }
 
+TEST(ParameterServer, ComputesInBfloat16AndAgreesWithMirrored) {
+  for (const int workers : {1, 2}) {
+    PsCluster tasks(1, workers, "half_precision", {"--staleness", "0"});
+    tasks.start_all();
+    tasks.expect_done();
+    EXPECT_EQ(tasks.number(0, "all_float32"), 1);
+    EXPECT_LT(tasks.number(0, "to_mirrored"), 1e-5) << tasks.out();
+    EXPECT_LT(tasks.number(0, "to_float32"), 1e-2);
+    EXPECT_GT(tasks.number(0, "to_float32"), 1e-6);
+    if (workers == 1) {
+      EXPECT_EQ(tasks.text(0, "digest"), tasks.text(0, "mirrored_digest"));
+    }
+    EXPECT_EQ(tasks.text(0, "refused"),
+              "loss scaling (float16) needs one decision about each step, which asynchronous workers do not "
+              "take: use bfloat16 with parameter servers");
+  }
+}
+
 TEST(ParameterServer, ReplicasOfAWorkerAreInSync) {
   PsCluster tasks(1, 1, "in_step", {"--replicas", "2"});
   tasks.start_all();

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "summary/png.h"
 #include "support/cluster_of_processes.h"
 #include "support/process.h"
 #include "support/temp_folder.h"
@@ -226,6 +227,15 @@ TEST(Mnist, LearnsUnderEveryStrategyThatTheFlagNames) {
                  "TPUStrategy is not built, this version has no TPU devices: use MirroredStrategy");
 }
 
+// As the kernel names what x86 and ARM have.
+bool cpu_has_bfloat16() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string word; file >> word;) {
+    if (word == "avx512_bf16" || word == "amx_bf16" || word == "bf16") return true;
+  }
+  return false;
+}
+
 TEST(Mnist, LearnsInACustomLoopAndInHalfPrecision) {
   TempFolder folder;
   write_mnist(folder, 600, 200);
@@ -237,7 +247,12 @@ TEST(Mnist, LearnsInACustomLoopAndInHalfPrecision) {
     const auto figures = read_json(folder.file("m.json"));
     EXPECT_GT(figures["accuracy"], 0.9) << flag;
     EXPECT_EQ(figures["steps"], 60) << flag;
-    EXPECT_EQ(figures["dtype"], value == std::string("bf16") ? "mixed_bfloat16" : "float32");
+    const bool half = value == std::string("bf16");
+    EXPECT_EQ(figures["dtype"], half ? "mixed_bfloat16" : "float32");
+    // Where the CPU has no instructions for it, that is said.
+    EXPECT_EQ(result.err.find("this CPU has no bfloat16 instructions") != std::string::npos,
+              half && !cpu_has_bfloat16())
+        << result.err;
   }
 }
 
@@ -253,6 +268,97 @@ TEST(CatsVsDogs, TrainsOnDrawnPicturesHoweverManyThreadsDecodeThem) {
     return read_json(folder.file("m.json"))["parameter_digest"];
   };
   EXPECT_EQ(train("0"), train("3"));
+}
+
+// Ten small pictures of each of two classes.
+void write_pets(const TempFolder& folder) {
+  for (const char* name : {"cats", "dogs"}) {
+    std::filesystem::create_directories(folder / name);
+    for (int i = 0; i < 10; ++i) {
+      const std::vector<std::uint8_t> pixels(3 * 40 * 40, static_cast<std::uint8_t>(20 * i));
+      std::ofstream(folder / name / (std::to_string(i) + ".png"), std::ios::binary)
+          << internal::encode_png({.pixels = pixels.data(), .height = 40, .width = 40, .channels = 3});
+    }
+  }
+}
+
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+TEST(CatsVsDogs, PassesOverBrokenPicturesOrStopsAtThem) {
+  TempFolder folder;
+  write_pets(folder);
+  const auto train = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--data_dir", folder.path(), "--image_size", "32", "--width", "0.35",
+                             "--batch_size", "4", "--train_epochs", "2", "--num_cpus", "1", "--seed", "1"});
+    return run("cats_vs_dogs", more);
+  };
+  const std::string text = folder.file("cats/3.jpg");
+  std::ofstream(text) << "a text, and no picture";
+  ProcessResult result = train({"--stop_at_broken"});
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_NE(result.err.find("\ncats_vs_dogs: \"" + text +
+                            "\" is no picture: it begins neither as a JPEG nor as a PNG file\n"),
+            std::string::npos)
+      << result.err;
+
+  const std::string cut = folder.file("dogs/3.jpg");
+  std::ofstream(cut, std::ios::binary) << "\xff\xd8\xff";
+  result = train({});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const std::string skipped = "skipped a picture, the next of its class takes its place: \"";
+  EXPECT_EQ(count(result.err, skipped), 2) << result.err;  // in two epochs, each is named once
+  EXPECT_EQ(count(result.err, skipped + text + "\" is no picture"), 1) << result.err;
+  EXPECT_EQ(count(result.err, skipped + cut + "\" is a JPEG file that is cut off\n"), 1) << result.err;
+  EXPECT_NE(result.out.find("broken pictures that were skipped: 2\n"), std::string::npos) << result.out;
+
+  std::filesystem::create_directory(folder / "birds");
+  result = train({});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("\ncats_vs_dogs: the class folder \"" + folder.file("birds") +
+                            "\" has no .jpg, .jpeg or .png file: fill or remove it\n"),
+            std::string::npos)
+      << result.err;
+}
+
+TEST(CatsVsDogs, TrainsAgainstAParameterServerInHalfPrecision) {
+  TempFolder folder;
+  write_pets(folder);
+  const ProcessResult result = run_process({TANDEM_BIN "/tandem",
+                                            "launch",
+                                            "--ps",
+                                            "1",
+                                            "--workers",
+                                            "2",
+                                            "--",
+                                            TANDEM_BIN "/cats_vs_dogs",
+                                            "--distribution_strategy",
+                                            "parameter_server",
+                                            "--data_dir",
+                                            folder.path(),
+                                            "--image_size",
+                                            "32",
+                                            "--width",
+                                            "0.35",
+                                            "--batch_size",
+                                            "4",
+                                            "--train_steps",
+                                            "6",
+                                            "--dtype",
+                                            "bf16",
+                                            "--seed",
+                                            "1",
+                                            "--metrics_json",
+                                            folder.file("m.json")},
+                                           100);
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  const auto figures = read_json(folder.file("m.json"));
+  EXPECT_EQ(figures["dtype"], "mixed_bfloat16");
+  EXPECT_GE(figures["steps"], 6);
+  EXPECT_TRUE(figures.contains("accuracy"));
 }
 
 TEST(Programs, ReadWhatTandemDataGenerates) {

@@ -360,6 +360,26 @@ TEST(PsService, WholeStepsAreAddedInTheOrderOfTheWorkers) {
   EXPECT_EQ(chief->global_step(), kSteps);
 }
 
+TEST(PsService, TheFirstStepWaitsForAllWorkersToCome) {
+  const PlacementPlan plan = counting_plan(1);
+  Servers servers(1, {.workers = 2, .staleness = 0});
+  auto chief = servers.chief(plan);
+  const std::vector<float> ones(kCountingElements, 1.0f);
+  const Gradient gradient{.shard = 0, .values = bytes_of(ones)};
+  // It gave the first values itself, and so need not pull before it pushes.
+  auto early = chief->push_async({.step = 0}, std::span(&gradient, 1));
+  EXPECT_THROW(early.wait(150ms), DeadlineExceeded);
+  auto second = servers.client(plan, 1);
+  second->wait_until_ready();
+  EXPECT_EQ(second->first_step(), 0u);
+  EXPECT_EQ(second->push_async({.step = 0}, std::span(&gradient, 1)).wait(5s).status, Status::kApplied);
+  EXPECT_EQ(early.wait(5s).status, Status::kApplied);
+  Values pulled(plan);
+  second->pull_async(1, pulled.targets()).wait(5s);
+  EXPECT_EQ(pulled.floats(0)[0], 2.0f);
+  EXPECT_EQ(servers.stores[0]->updates(0), 1);
+}
+
 TEST(PsService, AWorkerThatLeavesHoldsUpNoStep) {
   const PlacementPlan plan = counting_plan(1);
   Servers servers(1, {.workers = 2, .staleness = 0, .worker_grace = 100ms});

@@ -49,6 +49,9 @@ class HttpServer {
   // The next answer with a file breaks off after so many bytes of it.
   void break_off_after(std::size_t bytes) { break_off_after_ = bytes; }
 
+  // From here on every answer is a whole file, whatever part was asked for.
+  void ignore_ranges() { ignore_ranges_ = true; }
+
   // What was asked for: "name" or, in the middle of it, "name@N".
   std::vector<std::string> requests() const {
     const std::lock_guard lock(mutex_);
@@ -87,6 +90,7 @@ class HttpServer {
     const auto found = files_.find(name);
     if (found == files_.end()) return reply(peer, "404 Not Found", "", "");
     const std::string& whole = found->second;
+    if (ignore_ranges_) from = 0;
     if (from > whole.size()) return reply(peer, "416 Range Not Satisfiable", "", "");
     const std::string part = whole.substr(from);
     const std::string range = "Content-Range: bytes " + std::to_string(from) + "-" +
@@ -113,6 +117,7 @@ class HttpServer {
   internal::FileDescriptor listening_;
   int port_ = 0;
   std::atomic<std::size_t> break_off_after_{kNever};
+  std::atomic<bool> ignore_ranges_{false};
   mutable std::mutex mutex_;
   std::vector<std::string> requests_;
   std::thread thread_;

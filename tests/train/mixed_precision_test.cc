@@ -1,20 +1,24 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "support/errors.h"
 #include "support/temp_folder.h"
 #include "support/training.h"
 #include "tandem/tandem.h"
+#include "train/mixed_precision.h"
 
 namespace tandem {
 namespace {
 
 using testing_support::distance;
+using testing_support::expect_near;
 using testing_support::message_of;
 using testing_support::mirrored;
 using testing_support::TempFolder;
+using testing_support::Values;
 
 Dataset pictures(int rows) {
   torch::manual_seed(5);
@@ -22,6 +26,12 @@ Dataset pictures(int rows) {
   at::Tensor x = torch::randn({rows, 3, 8, 8});
   x += labels.to(at::kFloat).view({rows, 1, 1, 1});  // something to learn
   return Dataset::from_tensors(x, labels);
+}
+
+CentralStorageStrategy central(int replicas) {
+  std::vector<std::string> devices;
+  for (int i = 0; i < replicas; ++i) devices.push_back("/cpu:" + std::to_string(i));
+  return CentralStorageStrategy({.compute_devices = devices, .threads_per_replica = 1});
 }
 
 torch::nn::Sequential conv_net() {
@@ -77,9 +87,8 @@ TEST(PolicyTest, ComputesInBfloat16AndKeepsVariablesInFloat32) {
 
 TEST(PolicyTest, TrainsInBfloat16UnderEveryStrategyOfOneMachine) {
   const auto data = pictures(96).shuffle(96).batch(16);
-  const std::vector<Strategy> strategies{
-      OneDeviceStrategy("/cpu:0", {.threads_per_replica = 1}), mirrored(2),
-      CentralStorageStrategy({.compute_devices = {"/cpu:0", "/cpu:1"}, .threads_per_replica = 1})};
+  const std::vector<Strategy> strategies{OneDeviceStrategy("/cpu:0", {.threads_per_replica = 1}), mirrored(2),
+                                         central(2)};
   for (const Strategy& strategy : strategies) {
     Model half = make_model(strategy, "mixed_bfloat16");
     Model full = make_model(strategy, "float32");
@@ -93,6 +102,48 @@ TEST(PolicyTest, TrainsInBfloat16UnderEveryStrategyOfOneMachine) {
   }
 }
 
+TEST(PolicyTest, GivesTheSameBitsUnderEveryStrategyOfAsManyReplicas) {
+  const auto data = pictures(48).batch(16);
+  const auto trained = [&](const Strategy& strategy) {
+    Model model = make_model(strategy, "mixed_bfloat16");
+    model.fit(data, {.epochs = 2, .verbose = Verbose::kSilent});
+    for (const auto& [name, value] : model.values()) {
+      EXPECT_TRUE(value.scalar_type() == at::kFloat || name.ends_with("num_batches_tracked")) << name;
+    }
+    return model.parameter_digest();
+  };
+  const std::string one = trained(OneDeviceStrategy("/cpu:0", {.threads_per_replica = 1}));
+  EXPECT_EQ(trained(mirrored(1)), one);
+  EXPECT_EQ(trained(central(1)), one);
+  const std::string two = trained(mirrored(2));
+  EXPECT_EQ(trained(central(2)), two);
+  EXPECT_NE(two, one);
+}
+
+// Each replica rounds its own gradients to bfloat16, so that two differ from one, by little.
+TEST(PolicyTest, TwoReplicasStayCloseToOne) {
+  const auto data = pictures(48).batch(16);
+  const auto trained = [&](const Strategy& strategy, const char* policy) {
+    Model model = strategy.scope([&] {
+      Model m(
+          [] {
+            return torch::nn::Sequential(torch::nn::Conv2d(3, 8, 3), torch::nn::ReLU(), torch::nn::Flatten(),
+                                         torch::nn::Linear(8 * 36, 4));
+          },
+          {.seed = 2, .policy = policy});
+      m.compile({.optimizer = optimizers::SGD({.learning_rate = 0.01}),
+                 .loss = losses::sparse_categorical_crossentropy()});
+      return m;
+    });
+    model.fit(data, {.epochs = 2, .verbose = Verbose::kSilent});
+    return model.values();
+  };
+  const Values one = trained(mirrored(1), "mixed_bfloat16");
+  expect_near(trained(mirrored(2), "mixed_bfloat16"), one, 2e-3);
+  expect_near(trained(central(2), "mixed_bfloat16"), one, 2e-3);
+  expect_near(trained(mirrored(1), "float32"), one, 1e-2);
+}
+
 TEST(PolicyTest, SynchronizedBatchNormTakesItsStatisticsInFloat32) {
   const auto data = pictures(64).batch(16);
   Model half = make_model(mirrored(2), "mixed_bfloat16", /*sync_batch_norm=*/true);
@@ -100,6 +151,22 @@ TEST(PolicyTest, SynchronizedBatchNormTakesItsStatisticsInFloat32) {
   for (Model* model : {&half, &full}) model->fit(data, {.verbose = Verbose::kSilent});
   EXPECT_LT(distance(half.values().at("1.running_mean"), full.values().at("1.running_mean")), 0.02);
   EXPECT_LT(distance(half.values().at("1.running_var"), full.values().at("1.running_var")), 0.02);
+}
+
+TEST(PolicyTest, SaysInOneLineThatACpuHasNoInstructionsForIt) {
+  const auto said = [](const char* policy, Device device, bool has_instructions) {
+    testing::internal::CaptureStderr();
+    internal::check_policy(policy, {device, device}, has_instructions);
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string line = said("mixed_bfloat16", {}, false);
+  EXPECT_NE(line.find("mixed_bfloat16: this CPU has no bfloat16 instructions, so float32 would be faster\n"),
+            std::string::npos)
+      << line;
+  EXPECT_EQ(std::ranges::count(line, '\n'), 1);
+  EXPECT_EQ(said("mixed_bfloat16", {}, true), "");
+  EXPECT_EQ(said("float32", {}, false), "");
+  EXPECT_EQ(said("mixed_bfloat16", {.type = DeviceType::kGpu}, false), "");
 }
 
 TEST(PolicyTest, Float16IsForGpus) {

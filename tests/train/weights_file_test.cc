@@ -8,6 +8,7 @@
 #include "checkpoint/checkpoint_store.h"
 #include "checkpoint/tensors.h"
 #include "support/errors.h"
+#include "support/oracle.h"
 #include "support/temp_folder.h"
 #include "support/tensors.h"
 #include "support/training.h"
@@ -152,13 +153,16 @@ TEST(WeightsFileTest, NamesEverythingThatDoesNotFitAtOnce) {
     return message_of<InvalidArgument>(
         [&] { model.load_weights(folder.file("w"), {.expect_partial = expect_partial}); });
   };
-  EXPECT_EQ(load(false),
-            folder.file("w") +
-                " does not fit the model: it lacks 2 (\"1.bias\", \"1.weight\"); the model has no 2 "
-                "(\"2.weight\", \"head\"); \"0.weight\" is F32 [3, 3] where the model has F32 [3, 2]");
+  EXPECT_EQ(
+      load(false),
+      folder.file("w") +
+          " does not fit the model: it lacks 2 (\"1.bias\", \"1.weight\"); the model has no 2 "
+          "(\"2.weight\", \"head\"); \"0.weight\" is F32 [3, 3] where the model has F32 [3, 2] (to load "
+          "what fits: expect_partial, skip_mismatch)");
   EXPECT_EQ(load(true),
             folder.file("w") +
-                " does not fit the model: \"0.weight\" is F32 [3, 3] where the model has F32 [3, 2]");
+                " does not fit the model: \"0.weight\" is F32 [3, 3] where the model has F32 [3, 2] (to load "
+                "what fits: skip_mismatch)");
   EXPECT_EQ(model.parameter_digest(), before);
 }
 
@@ -186,6 +190,64 @@ TEST(WeightsFileTest, LoadsAPartIfThatIsExpected) {
   model.load_weights(folder.file("w"), {.expect_partial = true});
   expected["0.bias"] = torch::full({3}, 7.0);
   for (const auto& [name, value] : model.values()) EXPECT_TRUE(value.equal(expected.at(name))) << name;
+}
+
+TEST(WeightsFileTest, LeavesOutWhatIsOfAnotherShapeIfTold) {
+  const TempFolder folder;
+  write(folder.file("w"), {{"0.weight", torch::ones({3, 2})},
+                           {"0.bias", torch::ones({3})},
+                           {"1.weight", torch::ones({2, 3})},
+                           {"1.bias", torch::ones({2})}});
+  Model model = make(mirrored(2), kTwoLayers);
+  Values expected = model.values();
+  model.load_weights(folder.file("w"), {.skip_mismatch = true});
+  expected["0.weight"] = torch::ones({3, 2});
+  expected["0.bias"] = torch::ones({3});
+  for (const auto& [name, value] : model.values()) EXPECT_TRUE(value.equal(expected.at(name))) << name;
+
+  // But not where nothing would be left, or something is missing.
+  write(folder.file("w"), {{"0.weight", torch::ones({1})}});
+  EXPECT_EQ(
+      message_of<InvalidArgument>(
+          [&] { model.load_weights(folder.file("w"), {.expect_partial = true, .skip_mismatch = true}); }),
+      folder.file("w") + " does not fit the model: \"0.weight\" is F32 [1] where the model has F32 [3, 2]");
+  write(folder.file("w"), {{"0.bias", torch::ones({3})}, {"1.bias", torch::ones({2})}});
+  EXPECT_EQ(
+      message_of<InvalidArgument>([&] { model.load_weights(folder.file("w"), {.skip_mismatch = true}); }),
+      folder.file("w") +
+          " does not fit the model: it lacks 2 (\"0.weight\", \"1.weight\") (to load what fits: "
+          "expect_partial)");
+}
+
+TEST(WeightsFileTest, TakesTorchvisionsWeightsToOtherClasses) {
+  const TempFolder folder;
+  // The names and shapes of torchvision's file, for its 10 classes.
+  const auto theirs =
+      testing_support::read_oracle("torchvision_models")["models"]["mobilenet_v2_0.35"]["tensors"];
+  torch::manual_seed(3);
+  Values file;
+  for (const auto& [name, shape] : theirs.items()) {
+    const auto sizes = shape.get<std::vector<std::int64_t>>();
+    file[name] = name.ends_with("num_batches_tracked") ? torch::tensor(7, torch::kLong)
+                                                       : torch::rand(sizes) * 0.1 + 0.01;
+  }
+  write(folder.file("w"), file);
+  Model model = make(mirrored(2), [] {
+    return models::MobileNetV2(models::MobileNetV2Options{.classes = 4, .width = 0.35});
+  });
+  const Values before = model.values();
+  EXPECT_EQ(message_of<InvalidArgument>([&] { model.load_weights(folder.file("w")); }),
+            folder.file("w") +
+                " does not fit the model: \"classifier.1.bias\" is F32 [10] where the model has F32 [4]; "
+                "\"classifier.1.weight\" is F32 [10, 1280] where the model has F32 [4, 1280] (to load what "
+                "fits: skip_mismatch)");
+  model.load_weights(folder.file("w"), {.skip_mismatch = true});
+  for (const auto& [name, value] : model.values()) {
+    EXPECT_TRUE(value.equal(name.starts_with("classifier.") ? before.at(name) : file.at(name))) << name;
+  }
+  const auto data = Dataset::from_tensors(pictures(8, {3, 32, 32}), torch::arange(8).remainder(4));
+  EXPECT_EQ(model.fit(data.batch(8), {.verbose = Verbose::kSilent}).steps, 1);
+  EXPECT_FALSE(model.values().at("classifier.1.weight").equal(before.at("classifier.1.weight")));
 }
 
 TEST(WeightsFileTest, ConvertsFloatingPointOnly) {

@@ -15,8 +15,8 @@ struct MobileNetV2Options {
 
 // MobileNetV2 (Sandler et al.), as torchvision has it. For [rows, 3, height, width], 32x32 or larger, by
 // habit 224x224. The names of parameters and buffers are torchvision's, so its weights, saved as a
-// safetensors file, load with Model::load_weights(); to train for other classes, load with expect_partial a
-// file without "classifier.1.weight" and "classifier.1.bias". Channels-last inside.
+// safetensors file, load with Model::load_weights(); with skip_mismatch also for other classes, whose last
+// layer then begins anew. Channels-last inside.
 class MobileNetV2Impl : public torch::nn::Module {
  public:
   // Throws InvalidArgument unless classes and width are more than 0 and dropout is in [0, 1).

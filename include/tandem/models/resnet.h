@@ -26,7 +26,7 @@ TORCH_MODULE(ResNetCifar);
 // The ResNets for ImageNet, as torchvision has them: of 50 layers and more the stride is in the 3x3
 // convolution of a block ("v1.5"). For [rows, 3, height, width], 32x32 or larger. The names of parameters and
 // buffers are torchvision's, so its weights, saved as a safetensors file, load with Model::load_weights();
-// to train for other classes, load with expect_partial a file without "fc.weight" and "fc.bias".
+// with skip_mismatch also for other classes, whose last layer then begins anew.
 // Channels-last inside.
 //
 //   size         18          34          50         101

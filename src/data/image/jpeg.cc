@@ -7,8 +7,6 @@
 #include <csetjmp>
 #include <cstddef>
 #include <cstdio>
-#include <cstring>
-#include <utility>
 // These two want the ones above.
 #include <jerror.h>
 #include <jpeglib.h>
@@ -28,7 +26,6 @@ struct Complaint {
   std::jmp_buf back;
   bool cut_off;
   char text[JMSG_LENGTH_MAX];
-  decltype(jpeg_memory_mgr::alloc_sarray) alloc_rows;  // libjpeg's own, under clean_rows()
 };
 
 Complaint& complaint_of(j_common_ptr info) {
@@ -63,16 +60,6 @@ void count_scans(j_common_ptr info) {
   if (decoder->input_scan_number <= kMostScans) return;
   std::snprintf(complaint_of(info).text, JMSG_LENGTH_MAX, "more than %d scans", kMostScans);
   std::longjmp(complaint_of(info).back, 1);
-}
-
-// Of some damaged files that are decoded at a part of their size, libjpeg makes pixels of samples that it has not
-// written (seen with Valgrind; probably those beyond the end of its rows). They would be whatever the memory held
-// before: another picture each time, with something of this process in it.
-JSAMPARRAY clean_rows(j_common_ptr info, int pool, JDIMENSION width, JDIMENSION count) {
-  constexpr JDIMENSION kBeyond = 64;
-  const JSAMPARRAY rows = complaint_of(info).alloc_rows(info, pool, width + kBeyond, count);
-  for (JDIMENSION i = 0; i < count; ++i) std::memset(rows[i], 0, (width + kBeyond) * sizeof(JSAMPLE));
-  return rows;
 }
 
 // Round to nearest of a * b / 255, which is what an ink lets through of a light.
@@ -160,7 +147,6 @@ class Decoder {
   bool open(const char* bytes, std::size_t size) {
     if (setjmp(complaint_.back)) return false;
     jpeg_create_decompress(&info_);
-    complaint_.alloc_rows = std::exchange(info_.mem->alloc_sarray, clean_rows);
     jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(bytes), size);
     jpeg_read_header(&info_, TRUE);
     info_.progress = &progress_;

@@ -121,7 +121,6 @@ void train(const Flags& flags) {
   if (!flags.skip_eval) options.validation_data = test_data;
   model.fit(train_data, options);
 
-  if (!flags.sums_up(strategy)) return;
   std::optional<double> accuracy;
   if (!flags.skip_eval && flags.sums_up(strategy)) accuracy = model.evaluate(test_data).at("accuracy");
   tell_skipped(pets);

@@ -6,7 +6,7 @@
 //
 // Learns which of two articles is the better one, from pairs of them. Ends on the chief with a line such as
 //
-//   this worker has 2177 of 322177 values: loss 0.9900 before, 0.0142 after 1500 steps
+//   this worker has 2177 of 322177 values: loss 1.0023 before, 0.0123 after 1500 steps
 #include <fmt/format.h>
 #include <tandem/tandem.h>
 

@@ -67,6 +67,11 @@ ParameterServerOptions options_of(const Flags& flags) {
   return options;
 }
 
+// With one thread, as the workers: two of them lose much where cores are shared with others.
+OneDeviceStrategy one_device() {
+  return OneDeviceStrategy("/cpu:0", {.threads_per_replica = 1});
+}
+
 constexpr int kSteps = 8;
 constexpr int kBatch = 16;
 constexpr int kLastBatch = 5;
@@ -136,15 +141,13 @@ double largest_distance(const Model& a, const Model& b) {
 // One worker: the very bits of OneDevice.
 void one_worker(const Flags& flags) {
   const ParameterServerStrategy strategy(options_of(flags));
-  const OneDeviceStrategy one("/cpu:0", {.threads_per_replica = 1});
   say("lenet", train<models::LeNet>(strategy, "sgd").parameter_digest());
-  say("lenet_alone", train<models::LeNet>(one, "sgd").parameter_digest());
+  say("lenet_alone", train<models::LeNet>(one_device(), "sgd").parameter_digest());
 }
 void one_worker_mixed(const Flags& flags) {
   const ParameterServerStrategy strategy(options_of(flags));
-  const OneDeviceStrategy one("/cpu:0", {.threads_per_replica = 1});
   const Model remote = train<MixedNet>(strategy, "adam");
-  const Model local = train<MixedNet>(one, "adam");
+  const Model local = train<MixedNet>(one_device(), "adam");
   say("mixed", remote.parameter_digest());
   say("mixed_alone", local.parameter_digest());
 }
@@ -219,7 +222,7 @@ void learns(const Flags& flags) {
   const double accuracy = accuracy_on_generated_cifar(strategy, flags.steps);
   if (!strategy.is_chief()) return;
   say("accuracy", accuracy);
-  say("accuracy_alone", accuracy_on_generated_cifar(OneDeviceStrategy(), flags.steps));
+  say("accuracy_alone", accuracy_on_generated_cifar(one_device(), flags.steps));
 }
 
 // Every push adds 1 to every element of every shard: what they hold in the end is how many were applied.
@@ -349,7 +352,7 @@ void saves(const Flags& flags) {
   if (!strategy.is_chief()) return;
   say("saved", model.parameter_digest());
   model.save(flags.folder + "/model.safetensors");
-  const Strategy others[] = {mirrored(2), OneDeviceStrategy("/cpu:0", {.threads_per_replica = 1})};
+  const Strategy others[] = {mirrored(2), one_device()};
   for (const Strategy& other : others) {
     Model loaded = other.scope([&] {
       Model m([] { return MixedNet(); }, {.seed = 4});
@@ -431,7 +434,7 @@ void looks_up(const Flags& flags) {
   const ParameterServerStrategy strategy(options_of(flags));
   std::map<std::string, at::Tensor> first;
   const auto [remote_rows, remote] = train_bags(strategy, flags, first);
-  const auto [rows, local] = train_bags(OneDeviceStrategy(), flags, first);
+  const auto [rows, local] = train_bags(one_device(), flags, first);
   say("parameters", static_cast<double>(remote.num_parameters() - local.num_parameters()));
   say("parameters_here", static_cast<double>(remote.values().size()));
   say("stddev", first.at("table.weight").std().item<double>());

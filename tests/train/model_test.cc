@@ -183,6 +183,7 @@ TEST(ModelTest, TrainsANetworkThatPlacesItsHalvesItself) {
       return m;
     });
     Model whole = compiled(strategy);
+    whole.set_values(model.values());
     model.fit(examples(30).batch(6), kQuiet);
     whole.fit(examples(30).batch(6), kQuiet);
     EXPECT_EQ(model.parameter_digest(), whole.parameter_digest()) << strategy.name();
@@ -195,6 +196,7 @@ std::string scripted_mlp(const TempFolder& folder) {
   const auto weights = mlp_values->named_parameters();
   const auto linear = [&](const std::string& layer) {
     torch::jit::Module module("__torch__.Linear" + layer);
+    module.register_attribute("training", c10::BoolType::get(), true);
     for (const char* name : {"weight", "bias"}) {
       module.register_parameter(name, weights[layer + "." + name].detach().clone().requires_grad_(true),
                                 /*is_buffer=*/false);
@@ -205,6 +207,7 @@ std::string scripted_mlp(const TempFolder& folder) {
   torch::jit::Module net("__torch__.Mlp");
   net.register_module("0", linear("0"));
   net.register_module("2", linear("2"));
+  net.register_attribute("training", c10::BoolType::get(), true);
   net.register_buffer("calls", torch::zeros({1}));
   net.define(R"(
     def forward(self, x):

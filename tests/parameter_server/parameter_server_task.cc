@@ -477,17 +477,17 @@ void learns_bags(const Flags& flags) {
 }
 
 void run(const Flags& flags) {
-  static const std::map<std::string, void (*)(const Flags&)> scenarios{
-      {"one_worker", one_worker},   {"one_worker_mixed", one_worker_mixed},
-<<<<<<< HEAD
-      {"in_step", in_step},         {"learns", learns},
-      {"counts", counts},           {"monitors", monitors},
-=======
-      {"in_step", in_step},         {"half_precision", half_precision},
-      {"learns", learns},           {"counts", counts},
->>>>>>> 789b6e62333d80fa27a2d720eb95c488a976ec4b
-      {"coordinates", coordinates}, {"saves", saves},
-      {"looks_up", looks_up},       {"learns_bags", learns_bags}};
+  static const std::map<std::string, void (*)(const Flags&)> scenarios{{"one_worker", one_worker},
+                                                                       {"one_worker_mixed", one_worker_mixed},
+                                                                       {"in_step", in_step},
+                                                                       {"half_precision", half_precision},
+                                                                       {"learns", learns},
+                                                                       {"counts", counts},
+                                                                       {"monitors", monitors},
+                                                                       {"coordinates", coordinates},
+                                                                       {"saves", saves},
+                                                                       {"looks_up", looks_up},
+                                                                       {"learns_bags", learns_bags}};
   if (ParameterServerStrategy::serve(options_of(flags))) return;
   scenarios.at(flags.scenario)(flags);
 }

@@ -30,8 +30,10 @@ struct PictureSize {
 // What the header of a JPEG file says. Throws as decode_jpeg does.
 PictureSize jpeg_size(std::string_view bytes, const std::string& name);
 
-// Decodes a JPEG file as TensorFlow's decode_jpeg does at that ratio: grey and colour, CMYK turned into RGB,
-// baseline and progressive; a rotation that EXIF asks for is not done. Any thread may call it.
+// Decodes a JPEG file to the bit as TensorFlow's decode_jpeg does at that ratio with
+// dct_method="INTEGER_ACCURATE", libjpeg's default (TensorFlow's is the fast one, which is off by 1 in the
+// mean): grey and colour, CMYK turned into RGB, baseline and progressive; a rotation that EXIF asks for is
+// not done. Any thread may call it.
 //
 // Throws DataLoss, naming the file, for bytes that are no JPEG file, or a damaged, cut-off or too large one;
 // InvalidArgument for a number of channels that there is not.

@@ -96,7 +96,7 @@ std::optional<RestoredCheckpoint> CheckpointManager::restore() {
     impl_->finish_others();
     const auto loaded = impl_->saver->load();
     if (!loaded) return {};
-    state.resume = internal::apply(state, loaded->tensors, loaded->meta, "checkpoint " + loaded->id.text(),
+    state.resume = internal::apply(state, loaded->tensors, loaded->meta, "checkpoint " + loaded->folder,
                                    impl_->datasets);
     return RestoredCheckpoint{loaded->folder, state.global_step};
   });

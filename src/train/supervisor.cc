@@ -10,6 +10,8 @@
 #include "cluster/text.h"
 #include "strategy/strategy_impl.h"
 #include "tandem/error.h"
+#include "train/model_state.h"
+#include "train/optimizer_binding.h"
 
 namespace tandem {
 
@@ -56,7 +58,8 @@ std::string checkpoint_folder(const SupervisorOptions& options) {
 }
 
 // Where variables live with parameter servers: returns when the chief has given them their values.
-void wait_until_ready(const Strategy& strategy, double notice_secs) {
+void wait_until_ready(const Model& model, double notice_secs) {
+  const Strategy& strategy = model.strategy();
   if (strategy.is_chief() || strategy.communicator()) return;
   const auto begin = std::chrono::steady_clock::now();
   const std::chrono::duration<double> period(notice_secs);
@@ -70,6 +73,9 @@ void wait_until_ready(const Strategy& strategy, double notice_secs) {
     }
   });
   strategy.impl().settle_variables();
+  Model::State& state = internal::ModelAccess::state(model);
+  if (!state.compiled) return;
+  state.global_step = state.compiled->optimizer.binding().updater->global_step().value_or(state.global_step);
 }
 
 }  // namespace
@@ -107,7 +113,7 @@ void Supervisor::managed_session(const std::function<void(MonitoredTrainingSessi
                                       .max_wait_secs = 0,
                                       .summary_dir = options_.logdir,
                                       .datasets = options_.datasets});
-    wait_until_ready(model_.strategy(), options_.recovery_wait_secs);
+    wait_until_ready(model_, options_.recovery_wait_secs);
     shared_->set_session(&session);
     try {
       fn(session);

@@ -1,11 +1,14 @@
 #include "tandem/estimator.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/script.h>
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
+#include "base/ports.h"
 #include "loops/support.h"
 #include "support/errors.h"
 #include "support/temp_folder.h"
@@ -41,21 +44,55 @@ InputFn line_once() {
   return [] { return line_data(64).batch(8); };
 }
 
-TEST(RunConfigTest, HasTensorFlowsDefaults) {
+template <typename T>
+std::string shown(const T& value) {
+  return fmt::format("{}", value);
+}
+template <typename T>
+std::string shown(const std::optional<T>& value) {
+  return value ? shown(*value) : "None";
+}
+
+// Every argument of tf.estimator.RunConfig with its default, beside what it is here. Two have no counterpart:
+// session_config (devices and threads are options of the strategy) and checkpoint_save_graph_def (there is no
+// graph).
+TEST(RunConfigTest, HasTensorFlowsFieldsAndDefaults) {
   const RunConfig config = RunConfig{.cluster = ResolvedCluster{}}.resolved();
-  EXPECT_EQ(config.save_checkpoints_secs, 600);
-  EXPECT_EQ(config.save_checkpoints_steps, std::nullopt);
-  EXPECT_EQ(config.save_summary_steps, 100);
-  EXPECT_EQ(config.keep_checkpoint_max, 5);
-  EXPECT_EQ(config.log_step_count_steps, 100);
+  const auto set = [](bool is_set) { return std::string(is_set ? "set" : "None"); };
+  const struct {
+    const char* field;
+    const char* tensorflow;
+    std::string here;
+  } rows[]{
+      {"model_dir", "None", config.model_dir.empty() ? "None" : config.model_dir},
+      {"tf_random_seed", "None", shown(config.tf_random_seed)},
+      {"save_summary_steps", "100", shown(config.save_summary_steps)},
+      {"save_checkpoints_steps", "None", shown(config.save_checkpoints_steps)},
+      {"save_checkpoints_secs", "600", shown(config.save_checkpoints_secs)},
+      {"keep_checkpoint_max", "5", shown(config.keep_checkpoint_max)},
+      {"keep_checkpoint_every_n_hours", "10000", shown(config.keep_checkpoint_every_n_hours)},
+      {"log_step_count_steps", "100", shown(config.log_step_count_steps)},
+      {"train_distribute", "None", set(config.train_distribute.has_value())},
+      {"device_fn", "None", set(static_cast<bool>(config.device_fn))},
+      {"protocol", "None", config.protocol.empty() ? "None" : config.protocol},
+      {"eval_distribute", "None", set(config.eval_distribute.has_value())},
+      {"experimental_distribute.remote_cluster", "None",
+       set(config.experimental_distribute.remote_cluster.has_value())},
+      // None means 60 there.
+      {"experimental_max_worker_delay_secs", "60", shown(config.experimental_max_worker_delay_secs)},
+      {"session_creation_timeout_secs", "7200", shown(config.session_creation_timeout_secs)},
+  };
+  fmt::print("{:40}{:12}{}\n", "RunConfig", "TensorFlow", "here");
+  for (const auto& row : rows) {
+    fmt::print("{:40}{:12}{}\n", row.field, row.tensorflow, row.here);
+    EXPECT_EQ(row.here, row.tensorflow) << row.field;
+  }
   EXPECT_EQ(config.task_type(), "worker");
   EXPECT_EQ(config.task_id(), 0);
   EXPECT_TRUE(config.is_chief());
   EXPECT_EQ(config.master(), "");
   EXPECT_EQ(config.num_ps_replicas(), 0);
   EXPECT_EQ(config.num_worker_replicas(), 1);
-  EXPECT_THROW((RunConfig{.save_checkpoints_steps = 1, .save_checkpoints_secs = 1}.resolved()),
-               InvalidArgument);
 }
 
 TEST(RunConfigTest, ReadsTheClusterAsTensorFlowDoes) {
@@ -72,9 +109,37 @@ TEST(RunConfigTest, ReadsTheClusterAsTensorFlowDoes) {
   EXPECT_EQ(config("worker", 1).global_id_in_cluster(), 2);
   EXPECT_EQ(config("ps", 1).global_id_in_cluster(), 4);
   EXPECT_EQ(config("evaluator", 0).global_id_in_cluster(), std::nullopt);
-  RunConfig two_chiefs = config("chief", 0);
-  two_chiefs.cluster->cluster = ClusterSpec({{"chief", {"a:1", "a:2"}}});
-  EXPECT_THROW(two_chiefs.resolved(), InvalidArgument);
+}
+
+TEST(RunConfigTest, SaysWhatItCannotMean) {
+  const ResolvedCluster with_ps{.cluster = ClusterSpec({{"ps", {"a:1"}}, {"worker", {"b:1"}}}),
+                                .task = TaskId{"worker", 0}};
+  const auto refusal = [](RunConfig config) {
+    if (!config.cluster) config.cluster = ResolvedCluster{};
+    return message_of<InvalidArgument>([&] { static_cast<void>(config.resolved()); });
+  };
+  const auto device_fn = [](const VariableToPlace&) { return "/job:ps/task:0"; };
+  EXPECT_EQ(
+      refusal({.save_checkpoints_steps = 1, .save_checkpoints_secs = 1}),
+      "RunConfig: both save_checkpoints_steps and save_checkpoints_secs are given: expected one of them");
+  EXPECT_EQ(refusal({.protocol = "grpc+verbs"}),
+            "RunConfig: protocol is \"grpc+verbs\": expected \"grpc\", the only one that is built");
+  EXPECT_NO_THROW(static_cast<void>(RunConfig{.protocol = "grpc", .cluster = ResolvedCluster{}}.resolved()));
+  EXPECT_EQ(
+      refusal({.experimental_distribute = {.remote_cluster = with_ps.cluster}}),
+      "RunConfig: experimental_distribute.remote_cluster is set: no program trains from outside a cluster "
+      "here; run it on every task (tandem launch, TF_CONFIG), or hand out steps with a ClusterCoordinator");
+  EXPECT_EQ(refusal({.train_distribute = mirrored(1), .device_fn = device_fn, .cluster = with_ps}),
+            "RunConfig: device_fn and train_distribute are both set: a strategy places variables itself "
+            "(ParameterServerOptions::ps_strategy); leave one of them out");
+  EXPECT_EQ(
+      refusal({.device_fn = device_fn}),
+      "RunConfig: device_fn is set, and the cluster has no ps tasks that variables could be placed on: to "
+      "compute on another device, give train_distribute a OneDeviceStrategy");
+  EXPECT_NO_THROW(static_cast<void>(RunConfig{.device_fn = device_fn, .cluster = with_ps}.resolved()));
+  EXPECT_EQ(refusal({.cluster = ResolvedCluster{.cluster = ClusterSpec({{"chief", {"a:1", "a:2"}}}),
+                                                .task = TaskId{"chief", 0}}}),
+            "cluster.chief has 2 tasks: expected one, as in {\"chief\": [\"10.0.0.1:2222\"]}");
 }
 
 TEST(EstimatorTest, TrainsEvaluatesPredictsAndExports) {
@@ -170,12 +235,13 @@ TEST(EstimatorTest, SaysWhatIsMissing) {
   EXPECT_EQ(message_of<InvalidArgument>([&] { train([](EstimatorSpec& spec) { spec.optimizer.reset(); }); }),
             "model_fn returned no optimizer: expected EstimatorSpec::optimizer, to train");
   train([](EstimatorSpec&) {});
-  EXPECT_NE(message_of<InvalidArgument>([&] {
+  EXPECT_EQ(message_of<InvalidArgument>([&] {
               train([](EstimatorSpec& spec) {
                 spec.module = [] { return torch::nn::Sequential(torch::nn::Linear(1, 1)); };
               });
-            }).find("is of another model"),
-            std::string::npos);
+            }),
+            "checkpoint " + *latest_checkpoint(folder.path()) +
+                " is of another model: it has no \"0.bias\"; use the folder of this model, or an empty one");
   EXPECT_THROW(Estimator(line_model_fn, {.model_dir = "a", .config = {.model_dir = "b"}}), InvalidArgument);
 }
 
@@ -200,6 +266,119 @@ TEST(TrainAndEvaluateTest, EvaluatesCheckpointsAndTheEndAndExports) {
   EXPECT_EQ(exports("latest"), 2);
   EXPECT_EQ(exports("final"), 1);
   EXPECT_GE(exports("best"), 2);
+}
+
+TEST(TrainAndEvaluateTest, ARestartExportsOnlyWhatIsBetterThanTheBestOfBefore) {
+  const TempFolder folder;
+  const auto exports = [&] {
+    int count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder / "export" / "best"))
+      count += entry.is_directory();
+    return count;
+  };
+  // Of data that the line does not fit, the loss is worse.
+  const InputFn elsewhere = [] {
+    return line_data(64)
+        .map([](Batch example) { return Batch{.x = example.x, .y = example.y.tensor() + 9}; })
+        .batch(8);
+  };
+  const auto train = [&](std::int64_t max_steps, const InputFn& evaluated = line_once()) {
+    Estimator estimator(line_model_fn, {.model_dir = folder.path(), .params = kParams});
+    return train_and_evaluate(estimator, {.input_fn = line_input(), .max_steps = max_steps},
+                              {.input_fn = evaluated, .exporters = {BestExporter("best")}})
+        .at("loss");
+  };
+  const double first = train(20);
+  EXPECT_EQ(exports(), 1);
+  EXPECT_GT(train(60, elsewhere), first);
+  EXPECT_EQ(exports(), 1);
+  EXPECT_LT(train(80), first);
+  EXPECT_EQ(exports(), 2);
+  const std::string record = folder.file("export/best/best.json");
+  std::ofstream(record) << "{\"loss\": ";
+  EXPECT_EQ(
+      message_of<DataLoss>([&] { train(81); }),
+      "\"" + record + "\" is not the best result so far, as BestExporter writes it: remove it to begin anew");
+  std::filesystem::remove(record);
+  train(82);
+  EXPECT_EQ(exports(), 3);
+}
+
+// What is called around each batch of an evaluation.
+class BatchRecorder final : public SessionRunHook {
+ public:
+  BatchRecorder(std::vector<std::string>& calls, std::string name, std::size_t stop_after = 1000)
+      : calls_(calls), name_(std::move(name)), left_(stop_after) {}
+  void begin(Model&) override { note("begin"); }
+  void after_create_session(Model& model) override {
+    note(fmt::format("create at {} with {:.3f}", model.global_step(),
+                     model.values().at("weight").item<double>()));
+  }
+  void before_run(SessionRunContext&) override { note("before"); }
+  void after_run(SessionRunContext& context, const SessionRunValues& values) override {
+    note(fmt::format("after {}", values.global_step));
+    losses.push_back(values.results);
+    if (--left_ == 0) context.request_stop();
+  }
+  void end(Model&) override { note("end"); }
+
+  std::vector<Logs> losses;
+
+ private:
+  void note(const std::string& what) { calls_.push_back(name_ + "." + what); }
+  std::vector<std::string>& calls_;
+  std::string name_;
+  std::size_t left_;
+};
+
+TEST(EstimatorTest, CallsHooksAroundEachBatchOfAnEvaluation) {
+  const TempFolder folder;
+  std::vector<std::string> calls;
+  const auto model_fn = [&](auto&&... arguments) {
+    EstimatorSpec spec = line_model_fn(arguments...);
+    spec.evaluation_hooks = {std::make_shared<BatchRecorder>(calls, "spec")};
+    spec.prediction_hooks = {std::make_shared<BatchRecorder>(calls, "predict")};
+    return spec;
+  };
+  Estimator estimator(model_fn, {.model_dir = folder.path(),
+                                 .config = {.tf_random_seed = 1, .eval_distribute = mirrored(2)},
+                                 .params = kParams});
+  estimator.train(line_input(), {.steps = 5});
+  EXPECT_TRUE(calls.empty());
+  const std::string weight = fmt::format("{:.3f}", estimator.get_variable_value("weight").item<double>());
+
+  const auto mine = std::make_shared<BatchRecorder>(calls, "mine", 2);
+  const Logs result = estimator.evaluate(line_once(), {.hooks = {mine}});
+  EXPECT_EQ(calls, (std::vector<std::string>{"mine.begin", "spec.begin", "mine.create at 5 with " + weight,
+                                             "spec.create at 5 with " + weight, "mine.before", "spec.before",
+                                             "mine.after 5", "spec.after 5", "mine.before", "spec.before",
+                                             "mine.after 5", "spec.after 5", "mine.end", "spec.end"}));
+  // Two batches of 16 rows: their losses have the whole as their mean, and the metrics add up.
+  ASSERT_EQ(mine->losses.size(), 2U);
+  EXPECT_NEAR((mine->losses[0].at("loss") + mine->losses[1].at("loss")) / 2, result.at("loss"), 1e-6);
+  EXPECT_DOUBLE_EQ(mine->losses[1].at("mean_absolute_error"), result.at("mean_absolute_error"));
+
+  calls.clear();
+  const auto all =
+      estimator.predict(line_once(), {.hooks = {std::make_shared<BatchRecorder>(calls, "mine", 1)}});
+  EXPECT_EQ(all.at("output").size(0), 16);
+  EXPECT_EQ(calls.back(), "predict.end");
+
+  calls.clear();
+  train_and_evaluate(
+      estimator, {.input_fn = line_input(), .max_steps = 6},
+      {.input_fn = line_once(), .hooks = {std::make_shared<BatchRecorder>(calls, "evaluation", 1)}});
+  EXPECT_EQ(calls.front(), "evaluation.begin");
+  EXPECT_EQ(std::ranges::count(calls, "evaluation.after 6"), 1);
+}
+
+TEST(EstimatorTest, AnErrorOfAHookEndsTheEvaluation) {
+  const TempFolder folder;
+  Estimator estimator(line_model_fn, {.model_dir = folder.path(), .params = kParams});
+  estimator.train(line_input(), {.steps = 5});
+  EXPECT_EQ(message_of<std::runtime_error>(
+                [&] { estimator.evaluate(line_once(), {.hooks = {std::make_shared<PowerCut>(5)}}); }),
+            "the power is out");
 }
 
 TEST(EarlyStoppingHooksTest, StopWhenEvaluationsNoLongerGetBetter) {
@@ -230,100 +409,54 @@ TEST(EarlyStoppingHooksTest, StopWhenEvaluationsNoLongerGetBetter) {
   EXPECT_EQ(steps(experimental::stop_if_higher_hook(estimator, "loss", 0.95, looks)), 5);
 }
 
-// y = 2 a - 3 b + 1, and one more where the colour is red.
-Batch generated(std::int64_t rows, std::int64_t seed) {
-  torch::manual_seed(seed);
-  const at::Tensor a = torch::rand({rows}), b = torch::rand({rows});
-  const at::Tensor red = torch::randint(2, {rows});
-  std::vector<std::string> colours;
-  for (std::int64_t i = 0; i < rows; ++i) colours.emplace_back(red[i].item<int>() ? "red" : "blue");
-  return {.x = Tensors::Map{{"a", a}, {"b", b}, {"colour", data::string_tensor(colours)}},
-          .y = (2 * a - 3 * b + 1 + red).unsqueeze(1)};
+// Tasks of one cluster, each on a thread of its own.
+ResolvedCluster task_of(const std::vector<int>& ports, const std::string& type, int index) {
+  using Hosts = std::vector<std::string>;
+  const auto at = [&](std::size_t i) { return fmt::format("127.0.0.1:{}", ports[i]); };
+  return {.cluster =
+              ClusterSpec({{"ps", Hosts{at(0), at(1)}}, {"chief", Hosts{at(2)}}, {"worker", Hosts{at(3)}}}),
+          .task = TaskId{type, index}};
 }
 
-std::vector<FeatureColumn> columns() {
-  return {numeric_column("a"), numeric_column("b"),
-          categorical_column_with_vocabulary_list("colour", std::vector<std::string>{"red", "blue"})};
-}
-
-TEST(LinearRegressorTest, RecoversTheGeneratorsCoefficients) {
-  const Batch all = generated(512, 3);
-  const InputFn train = [&] { return Dataset::from_tensors(all.x, all.y).shuffle(512).batch(32).repeat(); };
-  const InputFn test = [&] { return Dataset::from_tensors(all.x, all.y).batch(100); };
-  for (const OptimizerChoice& optimizer :
-       {OptimizerChoice("Ftrl"), OptimizerChoice("SGD"),
-        OptimizerChoice([] { return optimizers::Adam({.learning_rate = 0.02}); })}) {
-    const TempFolder folder;
-    LinearRegressor regressor(
-        columns(), {.model_dir = folder.path(), .config = {.tf_random_seed = 2}, .optimizer = optimizer});
-    regressor.train(train, {.steps = 1200});
-    EXPECT_NEAR(regressor.get_variable_value("a_weights").item<double>(), 2, 0.03);
-    EXPECT_NEAR(regressor.get_variable_value("b_weights").item<double>(), -3, 0.03);
-    const at::Tensor colours = regressor.get_variable_value("colour_weights");
-    EXPECT_NEAR((colours[0] - colours[1]).item<double>(), 1, 0.03);
-    const Logs result = regressor.evaluate(test);
-    EXPECT_LT(result.at("average_loss"), 1e-3);
-    EXPECT_NEAR(result.at("loss"), result.at("average_loss"), 1e-9);
-    EXPECT_NEAR(result.at("label/mean"), all.y.tensor().mean().item<double>(), 1e-5);
-    EXPECT_NEAR(result.at("prediction/mean"), result.at("label/mean"), 1e-2);
-    EXPECT_EQ(regressor.predict(test).at("predictions").size(0), 512);
+// As TensorFlow's: a cluster with ps tasks needs no strategy, and device_fn says where variables live.
+TEST(TrainAndEvaluateTest, TrainsWithTheParameterServersOfTheCluster) {
+  const TempFolder folder;
+  const auto reserved = internal::ReservedPorts::choose("127.0.0.1", 4);
+  std::vector<std::exception_ptr> errors(4);
+  std::atomic<int> asked = 0;
+  const auto run = [&](std::size_t slot, const std::string& type, int index) {
+    try {
+      Estimator estimator(line_model_fn, {.model_dir = folder.path(),
+                                          .config = {.tf_random_seed = 1,
+                                                     .device_fn =
+                                                         [&](const VariableToPlace& variable) {
+                                                           ++asked;
+                                                           return variable.name == "bias" ? "/job:ps/task:1"
+                                                                                          : "/job:ps/task:0";
+                                                         },
+                                                     .experimental_max_worker_delay_secs = 0,
+                                                     .cluster = task_of(reserved.ports(), type, index)},
+                                          .params = kParams});
+      train_and_evaluate(estimator, {.input_fn = line_input(), .max_steps = 200}, {.input_fn = line_once()});
+    } catch (...) {
+      errors[slot] = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> tasks;
+    tasks.emplace_back(run, 0, "ps", 0);
+    tasks.emplace_back(run, 1, "ps", 1);
+    tasks.emplace_back(run, 2, "chief", 0);
+    tasks.emplace_back(run, 3, "worker", 0);
   }
-}
-
-TEST(LinearRegressorTest, NamesAFeatureThatTheInputDoesNotHave) {
-  const TempFolder folder;
-  LinearRegressor regressor({numeric_column("weight")}, {.model_dir = folder.path()});
-  const InputFn input = [] {
-    return Dataset::from_tensors(Tensors::Map{{"height", torch::rand({8})}}, torch::rand({8, 1})).batch(4);
-  };
-  const std::string message = message_of<InvalidArgument>([&] { regressor.train(input); });
-  EXPECT_NE(message.find("feature \"weight\" is missing from the input"), std::string::npos) << message;
-  EXPECT_NE(message.find("it has height"), std::string::npos) << message;
-  EXPECT_THROW(LinearRegressor({numeric_column("x")}, {.optimizer = "Sgd"}), InvalidArgument);
-}
-
-TEST(ClassifiersTest, LearnWhatALineSeparatesAndWhatItDoesNot) {
-  torch::manual_seed(4);
-  const at::Tensor x = torch::rand({600, 2}) * 2 - 1;
-  const at::Tensor both = (x.select(1, 0) > 0).logical_xor(x.select(1, 1) > 0).to(torch::kLong);
-  const at::Tensor quadrant =
-      (x.select(1, 0) > 0).to(torch::kLong) * 2 + (x.select(1, 1) > 0).to(torch::kLong);
-  const auto accuracy = [&](Estimator& estimator, const at::Tensor& y, std::int64_t steps) {
-    const Tensors features = Tensors::Map{{"x", x}};
-    estimator.train([=] { return Dataset::from_tensors(features, y).shuffle(600).batch(30).repeat(); },
-                    {.steps = steps});
-    const InputFn once = [=] { return Dataset::from_tensors(features, y).batch(50); };
-    const Logs result = estimator.evaluate(once);
-    const at::Tensor ids = estimator.predict(once).at("class_ids").flatten();
-    EXPECT_NEAR((ids == y).to(torch::kDouble).mean().item<double>(), result.at("accuracy"), 1e-6);
-    return result.at("accuracy");
-  };
-  const std::vector<FeatureColumn> columns{numeric_column("x", {.shape = {2}})};
-  const RunConfig config{.tf_random_seed = 1};
-  const TempFolder a, b, c;
-  LinearClassifier two(columns, {.model_dir = a.path(), .config = config});
-  EXPECT_GT(accuracy(two, (x.select(1, 0) > 0).to(torch::kLong), 300), 0.97);
-  LinearClassifier four(columns, {.model_dir = b.path(), .config = config, .n_classes = 4});
-  EXPECT_GT(accuracy(four, quadrant, 600), 0.95);
-  DNNClassifier deep(columns,
-                     {.hidden_units = {16, 8}, .model_dir = c.path(), .config = config, .dropout = 0.05});
-  EXPECT_GT(accuracy(deep, both, 800), 0.93);  // no line does better than half
-}
-
-TEST(DNNRegressorTest, LearnsACurve) {
-  const TempFolder folder;
-  const at::Tensor x = torch::linspace(-1, 1, 200);
-  DNNRegressor regressor(
-      {numeric_column("x")},
-      {.hidden_units = {16}, .model_dir = folder.path(), .config = {.tf_random_seed = 3}, .optimizer = [] {
-         return optimizers::Adam({.learning_rate = 0.02});
-       }});
-  const Tensors features = Tensors::Map{{"x", x}};
-  const at::Tensor y = (x * x).unsqueeze(1);
-  regressor.train([=] { return Dataset::from_tensors(features, y).shuffle(200).batch(20).repeat(); },
-                  {.steps = 600});
-  EXPECT_LT(regressor.evaluate([=] { return Dataset::from_tensors(features, y).batch(50); }).at("loss"),
-            2e-3);
+  for (const auto& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+  EXPECT_EQ(asked, 4);  // two variables, two tasks that train
+  Estimator alone(line_model_fn, {.model_dir = folder.path(), .params = kParams});
+  const Logs result = alone.evaluate(line_once());
+  EXPECT_GE(result.at("global_step"), 200);
+  EXPECT_LT(result.at("loss"), 1e-4);
 }
 
 }  // namespace

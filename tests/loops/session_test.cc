@@ -1,15 +1,23 @@
 #include "tandem/monitored_session.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
+#include <thread>
 
+#include "base/file_descriptor.h"
+#include "base/ports.h"
 #include "loops/support.h"
+#include "strategy/tasks_in_one_process.h"
 #include "summary/event_reader.h"
 #include "support/errors.h"
 #include "support/temp_folder.h"
@@ -191,17 +199,25 @@ TEST(MonitoredTrainingSessionTest, SavesAndSaysSoWhenItIsToldToGo) {
 TEST(MonitoredTrainingSessionTest, RefusesASecondChiefAndTheFolderOfAnotherModel) {
   const TempFolder folder;
   Training training;
-  EXPECT_NE(message_of<InvalidArgument>([&] {
-              MonitoredTrainingSession(training.model, {.is_chief = false});
-            }).find("is_chief is false, but this task is the chief"),
-            std::string::npos);
+  EXPECT_EQ(
+      message_of<InvalidArgument>([&] { MonitoredTrainingSession(training.model, {.is_chief = false}); }),
+      "MonitoredTrainingSession: is_chief is false, but this task is the chief: a cluster has one, its chief "
+      "task or else worker 0; leave is_chief out");
+  testing_support::run_tasks(2, 1, {}, [&](Strategy& strategy, int rank) {
+    Model model = line_model(strategy);
+    if (rank == 0) return;
+    EXPECT_EQ(
+        message_of<InvalidArgument>([&] { MonitoredTrainingSession(model, {.is_chief = true}); }),
+        "MonitoredTrainingSession: is_chief is true, but this task is not the chief: a cluster has one, its "
+        "chief task or else worker 0; leave is_chief out");
+  });
   { MonitoredTrainingSession session(training.model, {.checkpoint_dir = folder.path()}); }
   Model other([] { return torch::nn::Sequential(torch::nn::Linear(1, 1)); });
   other.compile({.optimizer = optimizers::SGD(), .loss = losses::mean_squared_error()});
-  EXPECT_NE(message_of<InvalidArgument>([&] {
-              MonitoredTrainingSession(other, {.checkpoint_dir = folder.path()});
-            }).find("is of another model"),
-            std::string::npos);
+  EXPECT_EQ(message_of<InvalidArgument>(
+                [&] { MonitoredTrainingSession(other, {.checkpoint_dir = folder.path()}); }),
+            "checkpoint " + *latest_checkpoint(folder.path()) +
+                " is of another model: it has no \"0.bias\"; use the folder of this model, or an empty one");
 }
 
 TEST(SessionHooksTest, WriteSummariesOnTime) {
@@ -357,6 +373,101 @@ TEST(SupervisorTest, TrainsUntilAskedAndGoesOnAfterARestart) {
     EXPECT_TRUE(supervisor.wait_for_stop(std::chrono::milliseconds(0)));
     EXPECT_EQ(training.model.global_step(), 5 * run);
   }
+}
+
+TEST(SupervisorTest, KeepsTrainingsOfSeveralNamesApart) {
+  const TempFolder folder;
+  const auto train = [&](const std::string& basename, std::int64_t steps) {
+    Training training;
+    Supervisor supervisor(training.model, {.logdir = folder.path(), .checkpoint_basename = basename});
+    supervisor.managed_session([&](MonitoredTrainingSession& session) {
+      for (std::int64_t i = 0; i < steps; ++i) session.run([&] { return training.step(); });
+    });
+    return training.model.global_step();
+  };
+  EXPECT_EQ(train("model.ckpt", 2), 2);
+  EXPECT_EQ(train("second.ckpt", 3), 3);
+  EXPECT_EQ(train("model.ckpt", 2), 4);
+  EXPECT_EQ(train("second.ckpt", 3), 6);
+  EXPECT_TRUE(latest_checkpoint(folder.path())->find("step-000000000004") != std::string::npos);
+  EXPECT_TRUE(latest_checkpoint(folder.file("second.ckpt")));
+  Training training;
+  EXPECT_EQ(message_of<InvalidArgument>([&] { Supervisor(training.model, {.checkpoint_basename = "../a"}); }),
+            "Supervisor: checkpoint_basename is \"../a\": expected a name without a slash");
+  EXPECT_EQ(message_of<InvalidArgument>([&] { Supervisor(training.model, {.recovery_wait_secs = 0}); }),
+            "Supervisor: recovery_wait_secs is 0: expected more than 0");
+}
+
+// What the process writes to standard error while this lives, in a file that can be read meanwhile.
+class LogInFile {
+ public:
+  LogInFile() : before_(dup(STDERR_FILENO)) {
+    std::fflush(stderr);
+    const internal::FileDescriptor file(
+        open(folder_.file("log").c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600));
+    dup2(file.get(), STDERR_FILENO);
+  }
+  ~LogInFile() {
+    std::fflush(stderr);
+    dup2(before_.get(), STDERR_FILENO);
+  }
+
+  // Whether the text is there within so many seconds.
+  bool wait_for(const std::string& text, int seconds = 30) const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+    for (;;) {
+      std::stringstream log;
+      log << std::ifstream(folder_.file("log")).rdbuf();
+      if (log.str().find(text) != std::string::npos) return true;
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+
+ private:
+  TempFolder folder_;
+  internal::FileDescriptor before_;
+};
+
+// A worker of parameter servers is told to go on when the chief has restored the model, and not before.
+TEST(SupervisorTest, AWorkerWaitsUntilTheChiefHasMadeTheModelReady) {
+  const TempFolder folder;
+  {
+    Training before;
+    Supervisor supervisor(before.model, {.logdir = folder.path()});
+    supervisor.managed_session([&](MonitoredTrainingSession& session) {
+      for (int i = 0; i < 5; ++i) session.run([&] { return before.step(); });
+    });
+  }
+  const auto reserved = internal::ReservedPorts::choose("127.0.0.1", 3);
+  using Hosts = std::vector<std::string>;
+  const auto host = [&](std::size_t i) { return fmt::format("127.0.0.1:{}", reserved.ports()[i]); };
+  const ClusterSpec cluster({{"ps", Hosts{host(0)}}, {"worker", Hosts{host(1), host(2)}}});
+  std::jthread ps([&] { Server(cluster, "ps", 0).join(); });
+  std::atomic<std::int64_t> seen = -1;
+  const auto train = [&](int index) {
+    const ParameterServerStrategy strategy(
+        {.cluster = ResolvedCluster{.cluster = cluster, .task = TaskId{"worker", index}},
+         .devices = {"/cpu:0"},
+         .threads_per_replica = 1});
+    Model model = line_model(strategy);
+    auto batches = strategy.distribute(line_data(64).batch(8).repeat());
+    Supervisor supervisor(model, {.logdir = folder.path(), .recovery_wait_secs = 0.01});
+    supervisor.managed_session([&](MonitoredTrainingSession& session) {
+      if (index == 1) seen = model.global_step();
+      session.run([&] { return model.train_step(batches.next()); });
+    });
+  };
+  {
+    const LogInFile log;
+    std::jthread worker([&] { train(1); });
+    EXPECT_TRUE(log.wait_for("Supervisor: waiting for the chief to make the model ready since 0 s"));
+    EXPECT_EQ(seen, -1);
+    train(0);
+    worker.join();
+    ps.join();
+  }
+  EXPECT_GE(seen, 5);  // the chief's, and perhaps its next step
 }
 
 TEST(SupervisorTest, WhatALoopThrowsStopsTheTrainingAndIsRethrown) {

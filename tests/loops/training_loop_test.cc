@@ -101,6 +101,37 @@ TEST(AccumulateTest, IsOneStepOnAllTheRows) {
   for (const int replicas : {1, 2}) expect_near(train(replicas, true), train(replicas, false), 1e-12);
 }
 
+// An update may depend on anything, and parts are not exchanged: a replica that has more of them waits for
+// nobody.
+TEST(AccumulateTest, MeetsNobodyUntilTheLastPart) {
+  const auto strategy = mirrored(2);
+  Model model = network(strategy);
+  const auto before = model.values();
+  Optimizer optimizer = optimizers::SGD({.learning_rate = 0.5});
+  const at::Tensor x = torch::linspace(-1, 1, 8, torch::kDouble).unsqueeze(1);
+  const auto loss = [&](ReplicaContext& replica, std::int64_t row) {
+    return compute_average_loss(
+        squared_errors(model, replica, {.x = x.slice(0, row, row + 1), .y = 3 * x.slice(0, row, row + 1)}),
+        8);
+  };
+  strategy.run([&](ReplicaContext& replica) {
+    if (replica.id() == 0) {
+      for (std::int64_t row = 0; row < 6; ++row) optimizer.accumulate(replica, loss(replica, row));
+    }
+    optimizer.minimize(replica, loss(replica, replica.id() == 0 ? 6 : 7));
+  });
+  EXPECT_EQ(model.global_step(), 1);
+
+  Model alone = network(mirrored(1));
+  alone.set_values(before);
+  Optimizer descent = optimizers::SGD({.learning_rate = 0.5});
+  alone.strategy().run([&](ReplicaContext& replica) {
+    descent.minimize(replica, compute_average_loss(squared_errors(alone, replica, {.x = x, .y = 3 * x}), 8),
+                     alone);
+  });
+  expect_near(model.values(), alone.values(), 1e-12);
+}
+
 TEST(ApplyGradientsTest, IsWhatMinimizeDoes) {
   const auto train = [](bool by_hand) {
     const auto strategy = mirrored(2);
@@ -136,9 +167,25 @@ TEST(MinimizeTest, RefusesALossOfSeveralValuesAndSaysHowToMakeItOne) {
   const auto strategy = mirrored(1);
   Model model = network(strategy);
   Optimizer optimizer = optimizers::SGD();
-  const std::string message = message_of<InvalidArgument>(
-      [&] { strategy.run([&](ReplicaContext& replica) { optimizer.minimize(replica, torch::ones({8})); }); });
-  EXPECT_NE(message.find("compute_average_loss(loss, replica.global_rows())"), std::string::npos) << message;
+  EXPECT_EQ(message_of<InvalidArgument>([&] {
+              strategy.run([&](ReplicaContext& replica) { optimizer.minimize(replica, torch::ones({8})); });
+            }),
+            "the loss of replica 0 has 8 values: expected one; compute_average_loss(loss, "
+            "replica.global_rows()) is "
+            "this replica's part of the mean over the global batch");
+}
+
+TEST(FitTest, RefusesALossThatIsAMeanAlreadyAndSaysHowToGiveOne) {
+  const auto strategy = mirrored(2);
+  Model model = network(strategy);
+  model.compile({.optimizer = optimizers::SGD(),
+                 .loss = {"mean", [](const at::Tensor& y_true, const at::Tensor& y_pred) {
+                            return (y_true - y_pred).square().mean();
+                          }}});
+  EXPECT_EQ(
+      message_of<InvalidArgument>([&] { model.fit(doubles(8).batch(4), {.verbose = Verbose::kSilent}); }),
+      "expected one value per example, [rows]: got shape []; leave out the mean or sum over the rows (of "
+      "libtorch's losses: torch::kNone), which is then taken over those of all replicas");
 }
 
 TEST(ExperimentalNamesTest, AreTheSameThings) {

@@ -269,15 +269,15 @@ TEST(CheckpointManager, RefusesWhatIsOfAnotherModelOrOptimizer) {
   CheckpointManager(model, folder.path()).save();
 
   Model other([] { return torch::nn::Linear(3, 2); });
-  EXPECT_EQ(
-      message_of<InvalidArgument>([&] { CheckpointManager(other, folder.path()).restore(); }),
-      "checkpoint step 8 g1 is of another model: it has no \"bias\"; use the folder of this model, or an "
-      "empty one");
+  EXPECT_EQ(message_of<InvalidArgument>([&] { CheckpointManager(other, folder.path()).restore(); }),
+            "checkpoint " + folder.file("step-000000000008.g000001") +
+                " is of another model: it has no \"bias\"; use the folder of this model, or an "
+                "empty one");
   Model sgd = make(mirrored(1), optimizers::SGD({.learning_rate = 0.1}));
-  EXPECT_EQ(
-      message_of<InvalidArgument>([&] { CheckpointManager(sgd, folder.path()).restore(); }),
-      "checkpoint step 8 g1 was saved with the optimizer Adam, and this model is compiled with SGD: use "
-      "the same one, or load the weights alone (Model::load_weights)");
+  EXPECT_EQ(message_of<InvalidArgument>([&] { CheckpointManager(sgd, folder.path()).restore(); }),
+            "checkpoint " + folder.file("step-000000000008.g000001") +
+                " was saved with the optimizer Adam, and this model is compiled with SGD: use "
+                "the same one, or load the weights alone (Model::load_weights)");
 }
 
 TEST(CheckpointManager, GoesOnTrainingWhenTheDiskDoesNotTakeIt) {

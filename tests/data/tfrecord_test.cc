@@ -142,7 +142,8 @@ TEST(TfRecordDatasetTest, NamesTheRecordAndTheFeatureThatDoNotFit) {
   }
   EXPECT_EQ(message_of<DataLoss>(
                 [&] { tfrecord_examples({folder.file("text")}, kSpec, "label").iterate().next(); }),
-            "record 0 of \"" + folder.file("text") + "\" is no tf.train.Example: a field is of a kind that there is not");
+            "record 0 of \"" + folder.file("text") +
+                "\" is no tf.train.Example: a field is of a kind that there is not");
 }
 
 TEST(TfRecordDatasetTest, RefusesADamagedRecordByFileAndOffset) {

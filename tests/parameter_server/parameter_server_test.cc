@@ -181,13 +181,13 @@ TEST(ParameterServer, ReplicasOfAWorkerAreInSync) {
 }
 
 TEST(ParameterServer, WorkersThatDoNotWaitLearnAsMuch) {
-  PsCluster tasks(2, 3, "learns", {"--steps", "1500"});
+  PsCluster tasks(2, 3, "learns", {"--steps", "3000"});
   tasks.start_all();
   tasks.expect_done();
   EXPECT_GT(tasks.number(0, "accuracy_alone"), 0.6) << tasks.out();
   EXPECT_NEAR(tasks.number(0, "accuracy"), tasks.number(0, "accuracy_alone"), 0.02) << tasks.out();
-  EXPECT_GE(tasks.number(0, "steps"), 1500);
-  EXPECT_LE(tasks.number(0, "steps"), 1502);
+  EXPECT_GE(tasks.number(0, "steps"), 3000);
+  EXPECT_LE(tasks.number(0, "steps"), 3002);
 }
 
 TEST(ParameterServer, ACustomLoopPushesEveryStepOnce) {

@@ -24,7 +24,7 @@ struct RunConfig {
   int keep_checkpoint_max = 5;  // 0: all
   double keep_checkpoint_every_n_hours = 10000;
   std::int64_t log_step_count_steps = 100;  // 0: never
-  // Unset: one replica on the first device.
+  // Unset: one replica on the first device; to train in a cluster with ps tasks, a ParameterServerStrategy.
   std::optional<Strategy> train_distribute = {};
   // Where variables live, in a cluster that has ps tasks and no train_distribute: the device of each, such as
   // "/job:ps/task:1"; replica_device_setter() makes one. Empty: one ps after the other. A strategy places its

@@ -24,8 +24,9 @@ void check_probabilities(const std::string& metric, const char* what, const at::
   const double lowest = low.item<double>();
   const double highest = high.item<double>();
   if (lowest >= 0 && highest <= 1) return;
+  const double wrong = lowest >= 0 ? highest : lowest;
   throw InvalidArgument(fmt::format("metric \"{}\": {} has {:.6g}: expected numbers from 0 to 1{}", metric,
-                                    what, lowest >= 0 ? highest : lowest, advice));
+                                    what, std::isnan(wrong) ? std::abs(wrong) : wrong, advice));
 }
 
 BinaryExamples binary_examples(const std::string& metric, bool from_logits, const at::Tensor& y_true,

@@ -1,6 +1,6 @@
 // What a custom loop and a MonitoredTrainingSession cost beside fit(): ResNet-20, 16 pictures per replica.
 //
-//   bench_loops [--rounds 20] [--steps 8] [--replicas 2]
+//   bench_loops [--rounds 100] [--steps 8] [--replicas 2]
 //
 // All train in turn, in many short rounds. Fails if the custom loop takes more than 1 % longer than fit(), or
 // the session more than 2 %.
@@ -82,7 +82,7 @@ int run(int rounds, std::int64_t steps, int replicas) {
 
 int main(int argc, char** argv) {
   CLI::App app("What other loops cost beside fit()", "bench_loops");
-  int rounds = 20, replicas = 2;
+  int rounds = 100, replicas = 2;
   std::int64_t steps = 8;
   app.add_option("--rounds", rounds)->capture_default_str();
   app.add_option("--steps", steps)->capture_default_str();

@@ -85,6 +85,15 @@ TEST(Examples, fit_mirrored) {
   EXPECT_GT(number_after(out, "accuracy "), 0.3);
 }
 
+TEST(Examples, two_workers) {
+  const TempFolder folder;
+  output({"tandem", "data", "mnist", folder.path(), "--generate"});
+  const std::string out =
+      output({"tandem", "launch", "--workers", "2", "--", TANDEM_BIN "/two_workers", folder.path(), "12"});
+  // At the tutorial's learning rate of 0.001 so few steps change little: ten classes have 2.3.
+  EXPECT_LT(number_after(out, "1 epochs on 2 workers: loss "), 2.5) << out;
+}
+
 TEST(Examples, custom_loop) {
   const TempFolder folder;
   const std::string out = output({"custom_loop", folder.path()});

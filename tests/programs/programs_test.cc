@@ -477,15 +477,6 @@ TEST(ResnetCifarMain, TrainsAgainstParameterServersUnderTheLauncher) {
   EXPECT_NE(alone.err.find("ps:0: the training is over after 2 updates"), std::string::npos) << alone.err;
 }
 
-TEST(TwoWorkers, TrainUnderTheLauncher) {
-  TempFolder folder;
-  write_mnist(folder, 1000, 10);
-  const ProcessResult result =
-      run("tandem", {"launch", "--workers", "2", "--", TANDEM_BIN "/two_workers", folder.path(), "12"});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_NE(result.out.find("2 epochs on 2 workers: loss "), std::string::npos) << result.out << result.err;
-}
-
 TEST(Mnist, HasNothingToDoAsTheEvaluator) {
   TempFolder folder;
   setenv("TF_CONFIG",

@@ -24,7 +24,7 @@ Batch keep(Batch batch) {
 }
 
 // y becomes a random number for x.
-Batch draw(Batch batch, ExampleRandom& random) {
+Batch draw_label(Batch batch, ExampleRandom& random) {
   batch.y = torch::tensor(random.uniform_int(1'000'000'000));
   return batch;
 }
@@ -71,7 +71,7 @@ std::map<std::int64_t, std::int64_t> drawn_by(const Dataset& dataset, IterateOpt
 TEST(AutoShardPolicyTest, IsAutoAndIsKeptByLaterViews) {
   EXPECT_EQ(numbers(4).auto_shard_policy(), AutoShardPolicy::kAuto);
   const auto dataset = numbers(4).with_auto_shard(AutoShardPolicy::kOff);
-  for (const auto& later : {dataset, dataset.map(keep), dataset.map(draw), dataset.shuffle(2),
+  for (const auto& later : {dataset, dataset.map(keep), dataset.map(draw_label), dataset.shuffle(2),
                             dataset.batch(2), dataset.repeat(2), dataset.take(1), dataset.skip(1),
                             dataset.shard(2, 1), dataset.shard_hint(), dataset.cache(), dataset.prefetch(1),
                             dataset.batch(2).map(keep).prefetch(1), rebatch(dataset.batch(2), {1})}) {
@@ -222,7 +222,7 @@ TEST(AutoShardTest, RebuildsEveryViewOverTheWorkersFiles) {
         .take(9)
         .shard(2, 1)
         .repeat(2)
-        .map(draw)
+        .map(draw_label)
         .batch(3, {.drop_remainder = true})
         .prefetch(2);
   };
@@ -242,7 +242,7 @@ TEST(AutoShardTest, RebuildsEveryViewOverTheWorkersFiles) {
 TEST(AutoShardTest, WorkersSeeEveryExampleOnceAndDrawTheSameForIt) {
   const NumberFiles files({7, 1, 4, 9, 3, 5, 8});
   const auto read = [](const std::string& name) {
-    return NumberFiles::read_lines(name).shuffle(3).map(draw);
+    return NumberFiles::read_lines(name).shuffle(3).map(draw_label);
   };
   for (const bool shuffle : {false, true}) {
     // Random numbers inside the reading of a file and after it.
@@ -293,7 +293,7 @@ TEST(AutoShardTest, WorkersDrawDifferentNumbersForTheirBatches) {
   const NumberFiles files({4, 4});
   const auto drawn = [&](int worker) {
     Values values;
-    auto batches = file_part(files.dataset().batch(2).map(draw), 2, worker).iterate();
+    auto batches = file_part(files.dataset().batch(2).map(draw_label), 2, worker).iterate();
     while (const auto batch = batches.next()) values.push_back(batch->y.tensor().item<std::int64_t>());
     return values;
   };
@@ -340,8 +340,9 @@ TEST(AutoShardTest, KeepsOneCachePerPart) {
 
 TEST(AutoShardTest, GoesOnFromAPositionInTheMiddleOfAFile) {
   const NumberFiles files({9, 9, 9, 9});
-  const auto own = rebatch(file_part(files.dataset({.shuffle = true}).map(draw).shuffle(4).batch(5), 2, 1),
-                           batch_sizes_for_worker(5, 2, 1, 1));
+  const auto own =
+      rebatch(file_part(files.dataset({.shuffle = true}).map(draw_label).shuffle(4).batch(5), 2, 1),
+              batch_sizes_for_worker(5, 2, 1, 1));
   const IterateOptions options{.seed = 3, .epoch = 1};
   const auto all = batches_of(own, options);
   ASSERT_EQ(all.size(), 8u);  // 18 rows in 2, 3, 2, 3, ...

@@ -17,11 +17,6 @@ namespace {
 using Values = std::vector<std::int64_t>;
 using Batches = std::vector<Values>;
 
-Batch draw(Batch batch, ExampleRandom& random) {
-  batch.x = torch::tensor(random.uniform_int(1000000));
-  return batch;
-}
-
 class CacheTest : public testing::Test {
  protected:
   // As numbers(n), counted in made_.

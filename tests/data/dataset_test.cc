@@ -22,11 +22,6 @@ Batch add_one(Batch batch) {
   return batch;
 }
 
-Batch draw(Batch batch, ExampleRandom& random) {
-  batch.x = torch::tensor(random.uniform_int(1000000));
-  return batch;
-}
-
 Values range(std::int64_t begin, std::int64_t end) {
   Values values(end - begin);
   std::iota(values.begin(), values.end(), begin);

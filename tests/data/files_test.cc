@@ -16,11 +16,6 @@ namespace {
 using Values = std::vector<std::int64_t>;
 using Batches = std::vector<Values>;
 
-Batch draw(Batch batch, ExampleRandom& random) {
-  batch.x = torch::tensor(random.uniform_int(1000000));
-  return batch;
-}
-
 Values in_order(Values values) {
   std::ranges::sort(values);
   return values;

@@ -21,11 +21,6 @@ Batch keep(Batch batch) {
   return batch;
 }
 
-Batch draw(Batch batch, ExampleRandom& random) {
-  batch.x = torch::tensor(random.uniform_int(1000000));
-  return batch;
-}
-
 TEST(ShardTest, GivesEveryNthElementFromItsIndexOn) {
   EXPECT_EQ(values_of(numbers(10).shard(3, 0)), (Values{0, 3, 6, 9}));
   EXPECT_EQ(values_of(numbers(10).shard(3, 1)), (Values{1, 4, 7}));

@@ -34,6 +34,12 @@ inline Dataset numbers(std::int64_t n) {
   });
 }
 
+// For map(): x becomes a random number.
+inline Batch draw(Batch batch, ExampleRandom& random) {
+  batch.x = torch::tensor(random.uniform_int(1000000));
+  return batch;
+}
+
 // A generator of the same x.
 inline std::function<std::optional<Batch>()> count_to(std::int64_t n) {
   return [n, next = std::int64_t{0}]() mutable -> std::optional<Batch> {

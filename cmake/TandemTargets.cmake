@@ -21,7 +21,7 @@ function(tandem_configure_libraries)
                         PRIVATE $<BUILD_INTERFACE:tandem_flags> ZLIB::ZLIB)
   target_precompile_headers(tandem PRIVATE <torch/torch.h>)
   # Loading the precompiled header is most of what a small source costs, so several are compiled as one.
-  set_target_properties(tandem PROPERTIES UNITY_BUILD ${TANDEM_UNITY_BUILD} UNITY_BUILD_BATCH_SIZE 6)
+  set_target_properties(tandem PROPERTIES UNITY_BUILD ${TANDEM_UNITY_BUILD} UNITY_BUILD_BATCH_SIZE 12)
 endfunction()
 
 # A program that sees torch: an example, a benchmark or a test.

@@ -115,6 +115,9 @@ int main(int argc, char** argv) {
   app.add_option("--model_dir", model_dir)->required();
   app.add_option("--num_cpus", flags.num_cpus);
   app.add_option("--loop", only);
+  // Nobody waits for it, but the first step does for all workers: one that comes when the training is over,
+  // as it may on a busy machine, would find no ps any more.
+  flags.parameter_server.max_staleness = 1'000'000;
   return internal::run_program(app, argc, argv, [&] {
     if (serve_from_flags(name, flags)) return 0;
     const Strategy strategy = strategy_from_flag(name, flags);
